@@ -67,7 +67,7 @@ def name_of(request: pytest.FixtureRequest) -> str:
 
 
 _OF_TESTS: Final = {
-    "account.test_a_server_with_several_accounts": "page.accounts page.account",
+    "account.test_a_server_with_several_accounts": "page.accounts page.account tables.account",
     "account.test_a_signature_is_made_and_explained": (
         "signature.form signature.table signature.may signature.start-pk signature.end-pk signature.make "
         "signature.explain-form signature.given signature.explain"

@@ -252,6 +252,12 @@ def test_a_server_with_several_accounts(browser: Any, tmp_path: Path) -> None:
                 page.locator(".accounts").get_by_role("link", name=name).click()
                 page.wait_for_url(f"**/explorer/account/{name}/")
                 assert "The account has no tables." in page.inner_text("main")
+                others = page.locator("[data-control='tables.account']")
+                assert others.all_inner_texts() == [each for each in KEYS if each != name]
+                if name == "alpha":
+                    others.first.click()
+                    page.wait_for_url("**/explorer/account/beta/")
+                    page.go_back()
                 watched.create_table(f"Of{name}")
                 page.wait_for_url(f"**/explorer/account/{name}/tables/Of{name}")
             watched.keep("accounts")

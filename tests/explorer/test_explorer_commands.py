@@ -122,7 +122,9 @@ def test_another_service_gets_no_advice_on_indexes() -> None:
     assert not [each for text in pages.values() for each in shown_commands(text) if "index" in each]
 
 
-def test_the_first_page_says_what_the_tabs_of_a_table_do(closed: ServerProcess) -> None:
+def test_the_first_page_says_what_the_tabs_of_a_table_do(
+    closed: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where the service has no such thing, and where nothing may be changed, it promises less."""
     with TableStorage(keep_changes=True) as storage:
         storage.seed({"Sessions": [{"PartitionKey": "p", "RowKey": "r"}]})
@@ -133,7 +135,17 @@ def test_the_first_page_says_what_the_tabs_of_a_table_do(closed: ServerProcess) 
     )
     assert "show every change, list indexes and say when entities expire." in reads
     text = pages_of(closed.connection_string)["/"]
-    assert "(<code>serve --keep-changes 7d</code>), one shows them." in text
+    kept = "With <code>serve --keep-changes 7d</code>, the server keeps every change"
+    assert kept in text
+    monkeypatch.setattr(
+        account.ExploredAccount, "own_parts", lambda *_: account.OwnParts(None, "", {})
+    )
+    text = pages_of(closed.connection_string)["/"]
+    assert "Its tabs let entities expire." in text, (
+        "an engine that keeps neither indexes nor changes"
+    )
+    assert kept not in text
+    monkeypatch.undo()
     with answering(
         lambda _path: (200, "application/json", b'{"value":[{"TableName":"A"}]}')
     ) as place:

@@ -15,7 +15,9 @@ from tablestone.explorer.account import SeenProperties
 from tablestone.explorer.query_bar import filter_problem
 from tablestone.model.edm import EdmType
 from tablestone.testing import TableStorage
+from tablestone.tools.client import TableEndpoint
 from tablestone.tools.connection import Connection, parse_connection_string
+from tablestone.tools.errors import ServiceError
 
 OPENED = {"cookie": COOKIE}
 LOOKS = re.compile(r' (spellcheck|autocomplete|list|size|inputmode|placeholder)="[^"]*"')
@@ -111,6 +113,15 @@ def test_an_entity_without_keys_is_an_explicit_choice(connection: Connection) ->
     )
 
 
+def test_a_key_with_a_forbidden_character_stays_in_its_form(connection: Connection) -> None:
+    form = {"pk": "a/b", "rk": "1", "name": "V", "kind": "String", "text": "mine"}
+    answer = post(connection, "/tables/Table/new", form)
+    assert answer.status_code == 400
+    assert "OutOfRangeInput: The &#39;PartitionKey&#39; parameter of value" in answer.text
+    assert r"A key cannot have /, \, #, ? or a control character." in answer.text
+    assert "mine</textarea>" in answer.text
+
+
 def test_an_entity_is_deleted_after_a_question(connection: Connection) -> None:
     form = {"pk": "p", "rk": "asked", "name": "V", "kind": "String", "text": "1"}
     assert post(connection, "/tables/Table/new", form).status_code == 200
@@ -176,6 +187,7 @@ def test_an_import_says_what_is_stored(
     answer = post(connection, "/tables/Table/import", {}, files={"file": (name, text.encode())})
     assert answer.status_code == status
     assert sentence in answer.text
+    assert "name its format" not in answer.text
     assert not re.search(r" --\w", answer.text)
     assert "http://127.0.0.1" not in answer.text.partition("<main")[2]
 
@@ -239,6 +251,32 @@ def test_a_wrong_filter_leaves_the_buttons_of_the_table(connection: Connection) 
     )
     assert exported.status_code == 400
     assert "The filter cannot be read" in exported.text
+
+
+def test_a_filter_that_only_the_service_refuses_stays_in_its_form(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = "/tables/Table?filter=contains(V,'x')&select=V"
+    for order in ("", "&order=V"):
+        answer = send("GET", f"{path}{order}", OPENED, connection=connection)
+        assert answer.status_code == 400
+        said = answer.text.partition('id="problem"')[2].partition("</div>")[0]
+        assert "NotImplemented" in said
+        assert "--query-extensions true" in said
+        assert 'value="contains(V,&#39;x&#39;)"' in LOOKS.sub("", answer.text)
+    refusal = ServiceError(400, "InvalidInput", "Too many conditions.")
+    monkeypatch.setattr(TableEndpoint, "page", raiser(refusal))
+    answer = send("GET", "/tables/Table?filter=V eq 1", OPENED, connection=connection)
+    assert "InvalidInput: Too many conditions." in answer.text.partition('id="problem"')[2][:90]
+    assert "--query-extensions" not in answer.text
+    assert "<h1>A problem" in send("GET", "/tables/Table", OPENED, connection=connection).text
+
+
+def raiser(error: Exception) -> Any:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail
 
 
 @pytest.mark.parametrize(

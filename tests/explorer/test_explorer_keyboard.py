@@ -142,7 +142,7 @@ FORMS: dict[str, tuple[str, list[Step]]] = {
     ]),
     # No entity of this table has the property, so the page asks first.
     "upkeep.index-form": ("/tables/Odd/indexes", [
-        *INDEXED[:-1], Wait("h1", "Make an index on byKeys"), Tab("[data-control='ask.do']"), Press("Enter"),
+        *INDEXED[:-1], Wait("h1", "Make an index on 'byKeys'"), Tab("[data-control='ask.do']"), Press("Enter"),
         INDEXED[-1],
     ]),
     "upkeep.drop-form": ("/tables/Many/indexes", [
@@ -157,7 +157,8 @@ FORMS: dict[str, tuple[str, list[Step]]] = {
         Tab("[name=age]"), Type("soon"), Press("Enter"), Wait("#expiry-problem", "a whole number"), *COUNTED,
     ]),
     "upkeep.set-form": ("/tables/Empty/indexes", SET),
-    "upkeep.expiry-form": ("/tables/Empty/indexes", [
+    # Another table than that of upkeep.set-form: there is nothing to set when a count is of what is set.
+    "upkeep.expiry-form": ("/tables/Odd/indexes", [
         *SET, Tab("[data-control='upkeep.suspend']"), Press("Enter"), Wait("#expiry-state", "(suspended)"),
     ]),
     "conflict.form": (ENTITY, [

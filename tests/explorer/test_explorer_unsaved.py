@@ -1,13 +1,17 @@
 """The page asks before it discards unsaved edits, and a problem in the panel can be closed."""
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from azure.data.tables import TableAccessPolicy, TableServiceClient, UpdateMode
 
 from explorer.install import missing
 from explorer.pages_in_browser import WatchedPage
 from explorer.test_explorer_pages import FIRST, field, table, wait_for_text
 from server_process import ServerProcess
+from tablestone.explorer import page_templates
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
@@ -65,6 +69,33 @@ def test_what_was_typed_is_not_thrown_away_unasked(watched: WatchedPage) -> None
     page.get_by_role("link", name="Service").click()
     page.wait_for_url("**/service")
     assert watched.asked == 1
+
+
+def test_back_closes_the_panel(watched: WatchedPage) -> None:
+    """It asks first if something was typed. A panel that was closed otherwise needs no Back."""
+    page = watched.page
+    watched.open("/service")
+    watched.open("/tables/Weather?top=2")
+    rows = page.locator("#grid .piece a")
+    for row, way in ((rows.first, page.go_back), (rows.last, page.locator("#panel .close").click)):
+        row.click()
+        page.wait_for_selector("#panel.open form")
+        way()
+        page.wait_for_selector("#panel.open", state="detached")
+        watched.wait_until("history.state === null")
+    rows.first.click()
+    page.wait_for_selector("#panel.open form")
+    field(watched, "humid").fill("99")
+    page.go_back()
+    page.get_by_role("button", name="Keep editing").click()
+    watched.wait_until("history.state?.isPanel === true")
+    assert field(watched, "humid").input_value() == "99"
+    page.go_back()
+    page.get_by_role("button", name="Discard it").click()
+    page.wait_for_selector("#panel.open", state="detached")
+    assert page.url.endswith("/tables/Weather?top=2")
+    page.go_back()
+    page.wait_for_url("**/service")
 
 
 def test_a_problem_in_the_panel_is_closed(
@@ -180,3 +211,48 @@ def test_a_deletion_asks_before_the_edits_go(watched: WatchedPage) -> None:
     page.get_by_role("link", name="Keep it").click()
     page.get_by_role("button", name="Save", exact=True).wait_for()
     assert not page.locator("#unsaved").evaluate("(each) => each.open")
+
+
+def test_back_shows_what_is_stored_now(watched: WatchedPage, filled_server: ServerProcess) -> None:
+    """The browser reads the page again, and puts nothing of the earlier one on top of it."""
+    page = watched.page
+    with TableServiceClient.from_connection_string(filled_server.connection_string) as service:
+        table = service.create_table("Back")
+        keys = {"PartitionKey": "p", "RowKey": "r"}
+        table.create_entity({**keys, "paid": True, "text": "old"})
+        table.set_table_access_policy({"partner": TableAccessPolicy(permission="raud")})
+        watched.open("/tables/Back/entity?pk=p&rk=r")
+        page.locator("[data-control='entity.text']").fill("typed")
+        watched.open("/tables/Back/policies")
+        page.locator("[name=may]").first.uncheck()
+        page.get_by_label("Search for a table").locator("input").fill("Weather")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/tables/Weather")
+        table.set_table_access_policy({"partner": TableAccessPolicy(permission="ra")})
+        table.update_entity({**keys, "added": 7, "paid": False, "text": "new"}, UpdateMode.REPLACE)
+        page.go_back()
+        page.wait_for_selector("[name=may]")
+        page.wait_for_timeout(300)
+        boxes = page.locator("fieldset").first.locator("[name=may]").all()
+        assert [each.is_checked() for each in boxes] == [True, True, False, False]
+        page.go_back()
+        page.wait_for_selector("#entity-form")
+        page.wait_for_timeout(300)
+        shown = page.locator("#entity-form fieldset > .property")
+        assert [
+            [each.locator(f"[name={name}]").input_value() for name in ("name", "kind", "text")]
+            for each in shown.all()
+        ] == [["added", "Int32", "7"], ["paid", "Boolean", "false"], ["text", "String", "new"]]
+
+
+def test_each_posted_form_starts_from_what_is_stored() -> None:
+    """The browser keeps the state of a form by position, and the page may have other fields after Back."""
+    templates = Path(page_templates.__file__).parent / "templates"
+    forms = [
+        form
+        for each in templates.glob("*.html")
+        for form in re.findall("<form [^\n]*", each.read_text(encoding="utf-8"))
+        if 'method="post"' in form
+    ]
+    assert len(forms) > 15
+    assert [each for each in forms if 'method="post" autocomplete="off"' not in each] == []

@@ -18,6 +18,7 @@ from explorer.test_explorer_pages import wait_for_text
 from explorer.test_page_guard import COOKIE, ORIGIN, send
 from server_process import ServerProcess, start_server
 from tablestone.explorer.account import ExploredAccount, ExplorerSettings
+from tablestone.explorer.page_templates import ASSETS
 from tablestone.testing import TableStorage
 from tablestone.tools.client import OwnAnswer, TableEndpoint
 from tablestone.tools.connection import parse_connection_string
@@ -76,7 +77,9 @@ def test_the_server_says_that_the_first_index_is_not_allowed(closed: ServerProce
     command = "tablestone index create Sessions user --account devstoreaccount1 --data /d"
     account: Any = {"storage": " --data /d"}
     ask(closed, "/tables/Sessions", **account)
-    assert f"<code>{command.replace('user', 'RowKey')}</code>" in ask(closed, PAGE, **account).text
+    assert (
+        f"<code>{command.replace('user', 'PROPERTY')}</code>" in ask(closed, PAGE, **account).text
+    )
     assert "upkeep.create" not in answer.text
     refused = ask(closed, f"{PAGE}/create", {"property": "user"})
     assert refused.status_code == 400
@@ -197,18 +200,9 @@ def test_two_people_at_once(closed: ServerProcess, fields: dict[str, str], words
 @pytest.mark.parametrize(
     ("removed", "words"),
     [
-        (
-            0,
-            "Later all of these are removed for good, each an hour after it expired: all within the next hour.",
-        ),
-        (
-            4,
-            "an hour after it expired: 4 within minutes, 5 within the next hour. In the first hour after its",
-        ),
-        (
-            9,
-            "an hour after it expired: all within minutes. In the first hour after its start, a server removes none. 2",
-        ),
+        (0, "All of these are removed for good within the next hour. 2"),
+        (4, "the next hour; 4 of them within minutes, if the server has run for an hour. 2"),
+        (9, "the next hour; all of them within minutes, if the server has run for an hour. 2"),
     ],
 )
 def test_a_count_says_what_is_removed_when(
@@ -234,6 +228,20 @@ def test_a_count_says_what_is_removed_when(
     assert "of 20 entities, 9 are hidden at once." in said
     assert words in said
     assert "9 expire later." in said
+    assert "Nothing is set yet." in said
+    set_now = OwnAnswer({"after": 60, "suspended": False}, None)
+    monkeypatch.setattr(
+        TableEndpoint,
+        "own_form",
+        lambda endpoint, method, table, comp, **more: (
+            set_now
+            if comp == "expiry" and not more
+            else own_form(endpoint, method, table, comp, **more)
+        ),
+    )
+    said = text_of(ask(closed, f"{PAGE}?count=1"))
+    assert "This is what is set." in said, "the browser's Back, after it was set"
+    assert "Nothing is set yet." not in said
 
 
 @pytest.mark.parametrize(
@@ -267,11 +275,36 @@ def test_an_index_that_no_entity_has_is_made_after_a_question(tmp_path: Path) ->
         path = answer.headers["location"]
         assert ("/create?" in path) == asks
         if asks:
-            assert f"No entity of Sessions that was read has {name}" in text_of(ask(server, path))
+            assert f"No entity of Sessions that was read has '{name}'" in text_of(ask(server, path))
             assert "The table has no index." in ask(server, PAGE).text
             assert ask(server, f"{PAGE}/create", {**given, "agreed": "1"}).status_code == 303
         assert f"<bdi>{name}</bdi>" in ask(server, PAGE).text
+    for name in ("bad name!", "n" * 300):
+        answer = ask(server, f"{PAGE}/create", {"property": name, "accepted": "1"})
+        assert answer.status_code == 400
+        assert f"'{name}' cannot be the name of a property." in text_of(answer)
     server.stop()
+
+
+def test_a_wait_of_a_few_seconds_alarms_nobody(
+    closed: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = TableEndpoint.own_form
+    waiting = [{"property": "user", "state": "building", "withinPartition": False, "waits": True}]
+    monkeypatch.setattr(
+        TableEndpoint,
+        "own_form",
+        lambda *given, **more: (
+            OwnAnswer({"indexes": waiting}, "ready")
+            if given[-1] == "indexes"
+            else real(*given, **more)
+        ),
+    )
+    page = ask(closed, PAGE).text
+    assert 'goes on by itself.<span class="late"> If this stays' in page
+    css = (ASSETS / "explorer.css").read_text(encoding="utf-8")
+    assert ".late { animation: late 1s 30s backwards; }" in css
+    assert "@keyframes late { from { visibility: hidden; } }" in css
 
 
 def test_a_table_of_the_test_kit() -> None:
@@ -326,7 +359,7 @@ def test_an_index_and_an_expiry_without_the_documents(
         page.get_by_label("Property", exact=True).fill("usr")
         page.locator("[name=within]").check()
         page.get_by_role("button", name="Make the index").click()
-        wait_for_text(watched, "main", "No entity of Sessions that was read has usr")
+        wait_for_text(watched, "main", "No entity of Sessions that was read has 'usr'")
         page.get_by_role("button", name="Make the index").click()
         wait_for_text(watched, "#index-list", "no entity has this property")
         page.get_by_label("Property", exact=True).fill("user")
@@ -350,10 +383,11 @@ def test_an_index_and_an_expiry_without_the_documents(
         page.go_back()
         assert page.inner_text("h1") == "Drop the index on usr", "and so does the browser's Back"
         page.go_forward()
+        page.get_by_label("Property", exact=True).fill("note")
 
         expire(watched, "property", "expires")
         wait_for_text(watched, "#expiry-state", "of 20 entities, 9 are hidden at once")
-        wait_for_text(watched, "#expiry-state", "each an hour after it expired: all within minutes")
+        wait_for_text(watched, "#expiry-state", "all of them within minutes")
         watched.wait_until(TYPED)
         assert page.locator("[data-control='upkeep.name']").input_value() == "expires"
         assert page.locator("[data-control='upkeep.by-property']").is_checked()

@@ -39,7 +39,7 @@ from tablestone.explorer.property_fields import (
 from tablestone.explorer.selection import LANGUAGES
 from tablestone.model.edm import EdmType
 from tablestone.model.entity import TIMESTAMP
-from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey
+from tablestone.model.keys import FORBIDDEN_IN_KEY, PARTITION_KEY, ROW_KEY, EntityKey
 from tablestone.tools import odata
 from tablestone.tools.client import Operation, RawEntity
 from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused, Unreachable
@@ -58,6 +58,7 @@ CHANGED: Final = "The entity has changed since it was shown, at {}. This is its 
 AS_OF: Final = "“Insert” stores its version of {} again."
 DELETED: Final = "Another client has deleted this entity since it was shown."
 EXPIRED: Final = "This entity has expired: those of this table expire {}. It is hidden until the server removes it."
+KEY_RULE: Final = r" A key cannot have /, \, #, ? or a control character."
 GONE: Final = "The entity is deleted."
 INSERT: Final = "Nothing is written. “Insert” stores your values, which are below, as a new entity."
 HIDDEN: Final = "With these values it is hidden at once: entities of this table expire {}."
@@ -96,7 +97,8 @@ def insert(request: Request, form: PostedForm) -> Response:
     """Insert an entity without its empty fields."""
     key, read, typed = _read(form, is_new=True)
     if read.entity is None:
-        return _panel(request, key, read.fields, problem=read.problem, **typed)
+        hint = KEY_RULE if any(map(FORBIDDEN_IN_KEY.search, key)) else ""
+        return _panel(request, key, read.fields, problem=read.problem + hint, **typed)
     if key == ("", "") and not form.text("empty_keys"):
         return _panel(request, key, read.fields, no_keys=True, problem=NO_KEYS, **typed)
     try:

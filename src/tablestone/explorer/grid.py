@@ -34,6 +34,7 @@ from tablestone.explorer.query_bar import (
     condition_of,
     filter_problem,
     plan_of,
+    refused_filter,
 )
 from tablestone.explorer.selection import LANGUAGES
 from tablestone.model import filter_tree
@@ -42,7 +43,7 @@ from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.query.filter_parser import parse_filter
 from tablestone.tools import odata
 from tablestone.tools.client import ContinuationToken, Query, RawEntity
-from tablestone.tools.errors import FieldRefused, TransferRefused
+from tablestone.tools.errors import FieldRefused, TransferFailed, TransferRefused
 from tablestone.tools.formats.rows import TYPE_NAMES
 from tablestone.tools.queries import (
     LOOKED_AT,
@@ -210,7 +211,13 @@ def table(
     except FieldRefused as refused:
         field, query = refused.field, grid_query.GridQuery()
         problem = FilterProblem(str(refused))
-    first = {} if problem else _piece_values(request, account, name, query)
+    first: dict[str, Any] = {}
+    try:
+        first = {} if problem else _piece_values(request, account, name, query)
+    except TransferFailed as failed:
+        problem = refused_filter(query.filter, failed.__cause__)
+        if problem is None:
+            raise
     tree = None if problem or not query.filter else parse_filter(query.filter, extended=True)
     nothing = not problem and not first["rows"]
     if nothing and not filter_tree.property_names(tree) <= account.seen.of(name).keys():

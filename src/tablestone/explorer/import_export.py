@@ -120,7 +120,9 @@ def import_file(request: Request, form: PostedForm) -> Response:
         wrong = "file"
         kind_of(name, None)
     except TransferRefused as refused:
-        return _refused(request, form, re.sub("^--types | with --[a-z-]+", "", str(refused)), wrong)
+        # The page has no field for the format.
+        of_command = "^--types |, or name its format with --format| with --[a-z-]+"
+        return _refused(request, form, re.sub(of_command, "", str(refused)), wrong)
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as directory:
         path = Path(directory) / f"file{''.join(Path(name).suffixes[-2:])}"
         with path.open("wb") as copy:

@@ -25,13 +25,17 @@ from tablestone.query.filter_lexer import CLOSE, END, INVALID, LITERAL, NAME, OP
 from tablestone.query.filter_parser import parse_filter
 from tablestone.query.plan import PlanKind
 from tablestone.tools import queries
-from tablestone.tools.errors import FieldRefused
+from tablestone.tools.errors import FieldRefused, ServiceError
 from tablestone.tools.formats.rows import TYPE_NAMES
 
 AROUND_LENGTH: Final = 60
 """Characters shown on each side of an error."""
 COMPLETIONS_MAX: Final = 12
 COMPLETED_LENGTH_MAX: Final = 32_768
+NO_FUNCTIONS: Final = (
+    "Only a Tablestone server that was started with --query-extensions true has startswith, endswith, contains and "
+    "substringof. For the beginning of a text, every service has a range: Build a filter, “beginning with”."
+)
 _POSITION: Final = re.compile(r"position (\d+) in '|at '(\d+)' in '")
 _JOINS: Final = ("and", "or")
 _EXAMPLES: Final = {
@@ -101,6 +105,17 @@ def _located(text: str, error: StorageError) -> FilterProblem:
         position,
         queries.filter_hint(text, error),
     )
+
+
+def refused_filter(text: str, error: BaseException | None) -> FilterProblem | None:
+    """The service's own error about a filter that the explorer can read; None for any other failure."""
+    if not text or not isinstance(error, ServiceError) or error.status not in (400, 501):
+        return None
+    try:
+        parse_filter(text)
+    except StorageError:
+        return FilterProblem(str(error), hint=NO_FUNCTIONS)
+    return FilterProblem(str(error))
 
 
 def plan_of(text: str, indexes: Sequence[IndexFound] | None = None) -> ShownPlan:

@@ -14,7 +14,8 @@ from starlette.responses import RedirectResponse, Response
 from tablestone.explorer.account import ExploredAccount
 from tablestone.explorer.grid_query import read_number
 from tablestone.explorer.page_templates import PostedForm, account_of, ask, page, path_to
-from tablestone.model.entity import TIMESTAMP
+from tablestone.limits import PROPERTY_NAME_LENGTH_MAX
+from tablestone.model.entity import TIMESTAMP, is_identifier
 from tablestone.model.expiry import SECONDS_IN, ExpiryPolicy
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools.client import Query
@@ -90,7 +91,7 @@ def _command_of_first_index(account: ExploredAccount, table: str) -> str:
     settings = account.settings
     if not settings.storage:
         return ""
-    name = next((each for each in account.seen.of(table) if each not in _NOT_INDEXED), ROW_KEY)
+    name = next((each for each in account.seen.of(table) if each not in _NOT_INDEXED), "PROPERTY")
     where = f"--account {settings.connection.account}{settings.storage}"
     return f"tablestone index create {table} {name} {where}"
 
@@ -105,7 +106,9 @@ def create_index(request: Request, form: PostedForm) -> Response:
         return shown(request, typed, FieldRefused("accepted", NOT_ACCEPTED))
     table = request.path_params["table"]
     first = account_of(request).reader().page(Query(table), None).entities
-    if first and not any(name in raw for raw in first) and not form.text("agreed"):
+    # The service refuses a name that no property can have.
+    is_name = is_identifier(name) and len(name) <= PROPERTY_NAME_LENGTH_MAX
+    if is_name and first and not any(name in raw for raw in first) and not form.text("agreed"):
         question = path_to(request, "tables", table, "indexes", "create", **typed)
         return RedirectResponse(question, 303)
     body = {"property": name, "withinPartition": bool(typed["within"])}
@@ -114,9 +117,9 @@ def create_index(request: Request, form: PostedForm) -> Response:
 
 def ask_create(request: Request) -> Response:
     name, table = request.query_params.get("property", ""), request.path_params["table"]
-    sentence = f"No entity of {table} that was read has {name}; names are case-sensitive."
+    sentence = f"No entity of {table} that was read has {name!r}; names are case-sensitive."
     back = path_to(request, "tables", table, "indexes")
-    return ask(request, f"Make an index on {name}", sentence, "Make the index", back)
+    return ask(request, f"Make an index on {name!r}", sentence, "Make the index", back)
 
 
 def ask_drop(request: Request) -> Response:

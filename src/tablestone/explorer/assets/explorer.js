@@ -56,6 +56,7 @@ function show(place, html, isTyped = false, asked = null) {
   if (isTyped && form && !place.querySelector("form")) place.append(form);
   if (place.id === "panel") {
     place.classList.toggle("open", html.trim() !== "");
+    if (!history.state?.isPanel) history.pushState({ isPanel: true }, "");
     noteShown(isTyped);
   }
   for (const each of place.querySelectorAll("[data-step]")) each.hidden = !rowBeside(0);
@@ -211,8 +212,16 @@ async function closePanel() {
   if (!panel?.classList.contains("open") || !(await mayGo())) return;
   panel.classList.remove("open");
   panel.replaceChildren();
+  if (history.state?.isPanel) history.back();
   (opener?.isConnected ? opener.closest("[role=gridcell]") ?? opener : document.getElementById("grid"))?.focus();
 }
+
+// Back closes an open panel, and the page stays. A reload has none.
+if (history.state?.isPanel) history.replaceState(null, "");
+addEventListener("popstate", async () => {
+  await closePanel();
+  if (panel?.classList.contains("open")) history.pushState({ isPanel: true }, "");
+});
 
 document.addEventListener("keydown", (event) => {
   const card = event.key === "Escape" ? event.target.closest(".drop[open]") : null;
@@ -376,7 +385,8 @@ const fieldsOf = (control) => document.querySelectorAll(`main [data-control="${c
 
 document.addEventListener("submit", (event) => {
   const form = event.target;
-  if (event.defaultPrevented) return;
+  // A form beside the page leads away from it, and Back shows what is stored by then.
+  if (event.defaultPrevented || !form.closest("main")) return;
   // A condition is added to the filter as it is typed now.
   if (form.matches(".tools")) form.elements.filter.value = document.getElementById("filter").value;
   const typed = [...document.querySelectorAll("main :is(input, select, textarea)[data-control]")]
