@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import count
 from typing import Any
-from unittest.mock import AsyncMock
 
 import pytest
 
 from sas_signing import completed, query_of, signed
 from storage.engines_under_test import URL
-from tablestone.tables.reads import FilteredScan
+from tablestone import limits
 from wire.service_under_test import ACCOUNT, KEY, ServiceUnderTest
 
+LARGE = 9
 ASKS = ("x-tablestone-examined", "1")
 JSON = ("Content-Type", "application/json")
 
@@ -91,17 +92,15 @@ def test_what_was_read_ahead_is_not_counted(table: Table) -> None:
 
 @pytest.mark.parametrize("limit", ["top", "seconds", "bytes"])
 @pytest.mark.parametrize("top", [1, 2, 3, 10])
-def test_the_pages_of_a_query_examine_the_table_once(
-    table: Table, top: int, limit: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_pages_of_a_query_examine_the_table_once(table: Table, top: int, limit: str) -> None:
     """Where a page ends inside a read, a hint does not say how many rows it left out before that."""
     if limit == "seconds":  # each page ends after a row
-        monkeypatch.setattr(FilteredScan, "_goes_on", AsyncMock(return_value=False))
-        monkeypatch.setattr("tablestone.limits.TURN_SECONDS", -1)
+        table.service.seconds = count(0, 2 * limits.PAGE_SECONDS_MAX)
     elif limit == "bytes":  # a read ends within values that are too large for a hint
-        for row in (20, 21, 22, 23):
-            table.insert("b", row, color="blue", note="x" * 5000)
-        monkeypatch.setattr("tablestone.limits.PAGE_BYTES_MAX", 6000)
+        notes = {f"note{number}": "x" * limits.STRING_LENGTH_MAX for number in range(15)}
+        for row in range(20, 20 + LARGE):
+            table.insert("b", row, color="blue", **notes)
+        assert LARGE * len(notes) * limits.STRING_LENGTH_MAX > limits.PAGE_BYTES_MAX
     target, whole, found = f"/Things()?{RED}&$top={top}", 0, 0
     rest = ""
     while True:
@@ -115,7 +114,7 @@ def test_the_pages_of_a_query_examine_the_table_once(
             for name in ("NextPartitionKey", "NextRowKey")
         )
     assert found == 3
-    assert whole == (34 if limit == "bytes" else 30)
+    assert whole == 30 + (LARGE if limit == "bytes" else 0)
 
 
 def test_only_who_asks_is_told(table: Table) -> None:

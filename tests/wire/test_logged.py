@@ -130,7 +130,7 @@ def test_storage_that_does_not_answer_is_logged_every_few_seconds(
         return [each.message.partition(": ")[2] for each in caplog.records]
 
     assert logged(3) == [why]
-    now += pipeline.QUIET_SECONDS
+    now += pipeline.AWAY_SECONDS
     assert logged(2) == [f"{why} (2 more requests since the last such line)"]
     why = "something else"
     assert logged(2) == [why]

@@ -104,6 +104,9 @@ async def _filled(url: str, random: Random, *, indexed: bool) -> TableService:
     return service
 
 
+PAGES_MAX = 200
+
+
 async def _pages(service: TableService, query: QueryEntities) -> list[EntitiesPage]:
     pages: list[EntitiesPage] = []
     token = None
@@ -111,6 +114,7 @@ async def _pages(service: TableService, query: QueryEntities) -> list[EntitiesPa
         page = await service.execute(OWNER, replace(query, token=token))
         assert isinstance(page, EntitiesPage)
         pages.append(page)
+        assert len(pages) < PAGES_MAX, "the tokens go round"
         token = page.token
     return pages
 

@@ -115,13 +115,14 @@ def load(directory: Path, encryption_key_file: str | None, *, quiet: bool, **giv
     Exit status: 0 if both hold the same, 1 if not or if it failed, 2 if it could not begin.
     """
     address = cluster_address(given)
-    require_driver()
-    from tablestone.engines.cassandra import loading, opening  # noqa: PLC0415 - need the driver
 
     @asynccontextmanager
     async def target(
         storage: StorageId, _source: Engine
     ) -> AsyncIterator[tuple[Engine, storage_move.Filling]]:
+        require_driver()
+        from tablestone.engines.cassandra import loading, opening  # noqa: PLC0415 - need the driver
+
         engine = opening.open_cassandra(address, system_clock, may_be_loading=True)
         try:
             if not loading.is_under_way(engine.connection) and not await is_empty(engine):

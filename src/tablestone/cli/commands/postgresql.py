@@ -79,14 +79,15 @@ def load(directory: Path, encryption_key_file: str | None, *, quiet: bool, **giv
     Exit status: 0 if both hold the same, 1 if not or if it failed, 2 if it could not begin.
     """
     address = database_address(given)
-    require_driver()
-    from tablestone.engines.postgresql.loading import Load  # noqa: PLC0415 - need the driver
-    from tablestone.engines.postgresql.opening import held_alone, open_postgresql  # noqa: PLC0415
 
     @asynccontextmanager
     async def target(
         storage: StorageId, _source: Engine
     ) -> AsyncIterator[tuple[Engine, storage_move.Filling]]:
+        require_driver()
+        from tablestone.engines.postgresql.loading import Load  # noqa: PLC0415 - need the driver
+        from tablestone.engines.postgresql.opening import held_alone, open_postgresql  # noqa: PLC0415
+
         async with held_alone(address, is_loading=True) as identity:
             engine = open_postgresql(address, system_clock, read_only=True, is_alone=True)
             filled = Load(address, identity, partial(entries_of_storage, engine))

@@ -93,7 +93,7 @@ _READS = frozenset(("GET", "HEAD"))
 """Methods that the secondary answers (wire 1.1). Whether a batch only reads, its collector finds out."""
 
 
-QUIET_SECONDS: Final = 5.0
+AWAY_SECONDS: Final = 5.0
 """Between two warnings that say the same about storage."""
 QUIET_TEXTS_MAX: Final = 100
 
@@ -433,7 +433,7 @@ def _warn_of_storage(why: str, request_id: str, quiet: dict[str, tuple[float, in
         return
     if len(quiet) >= QUIET_TEXTS_MAX:
         quiet.clear()
-    quiet[why] = now + QUIET_SECONDS, 0
+    quiet[why] = now + AWAY_SECONDS, 0
     before = f" ({left_out:,} more requests since the last such line)" if left_out else ""
     log.warning("storage cannot answer request %s: %s%s", request_id, why, before)
 
