@@ -9,6 +9,7 @@ import secrets
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -118,6 +119,58 @@ def warned(ended: Ended) -> list[str]:
     ]
 
 
+# The first rule of an account.
+
+
+def set_rule(url: str, *more: str) -> Ended:
+    return tablestone("account", "set", "weather", "--allow", "127.0.0.1", "--engine", url, *more)
+
+
+def test_the_first_rule_of_an_account_changes_the_format(url: str, port: int) -> None:
+    """It is refused while a program is connected that does not know rules: it has only the first of two locks."""
+    assert tablestone("postgresql", "init", "--engine", url, "--grant-to", ROLE).status == 0
+    owner, url = url, as_role(url)
+    assert tablestone("account", "create", "weather", "--engine", url).status == 0
+    formats = f'SELECT format, id FROM "{schema_of(url)}".storage'
+    [(found, storage)] = execute(port, formats)
+    assert found == 1
+    first, second = struct.unpack_from("!ii", storage)
+
+    async def refused() -> Ended:
+        import asyncpg  # noqa: PLC0415 - the tests are skipped without it
+
+        driver = await asyncpg.connect(f"postgresql://postgres@127.0.0.1:{port}/postgres")
+        try:
+            await driver.execute(f"SELECT pg_advisory_lock_shared({first}, {second})")
+            return await asyncio.to_thread(set_rule, url)
+        finally:
+            await driver.close()
+
+    ended = asyncio.run(refused())
+    assert ended.status == 2
+    assert "--all-servers-upgraded" in ended.stderr
+    assert execute(port, formats)[0][0] == 1
+
+    async def beside_this_version() -> Ended:
+        engine = open_engine(url, system_clock)
+        try:
+            await engine.get(Key(b"", b""))
+            ended = await asyncio.to_thread(set_rule, url)
+            assert "which only its owner may change" in ended.stderr
+            return await asyncio.to_thread(set_rule, owner)
+        finally:
+            await engine.close()
+
+    ended = asyncio.run(beside_this_version())
+    assert (ended.status, ended.stderr) == (0, "")
+    assert ended.lines[-1].endswith(
+        "has the format 2 now: earlier versions of Tablestone refuse it, for good."
+    )
+    assert execute(port, formats)[0][0] == 2
+    assert set_rule(url).lines == ["Admitted to weather: 127.0.0.1/32."]
+    assert tablestone("postgresql", "init", "--engine", owner).status == 0
+
+
 # `init`, and the rights of a server.
 
 
@@ -171,9 +224,9 @@ def test_init_refuses_what_it_cannot_use(url: str, port: int) -> None:
     )
     assert execute(port, f"SELECT FROM pg_tables WHERE schemaname = '{schema}'") == []
     assert tablestone("postgresql", "init", "--engine", url).status == 0
-    execute(port, f"UPDATE {schema}.storage SET format = 2")
+    execute(port, f"UPDATE {schema}.storage SET format = 3")
     assert (
-        "has the format 2, and this Tablestone reads 1: use the version that made it" in refused()
+        "has the format 3, and this Tablestone reads 2: use the version that made it" in refused()
     )
     execute(port, f"UPDATE {schema}.storage SET format = 0")
     assert "has the format 0, which cannot be upgraded." in refused()
@@ -700,7 +753,7 @@ def test_health_tells_what_may_lose_data_now(served: Served) -> None:
         wait_until_told(NO_STANDBY, expected=503)
     served.disconnect()
     wait_until_told(NO_STANDBY_ASKED)
-    served.execute("UPDATE {schema}.storage SET format = 2")
+    served.execute("UPDATE {schema}.storage SET format = 3")
     served.disconnect()
     until = time.monotonic() + 30
     while "has the format 2" not in str(json_page(served.server, "/health/ready")):

@@ -13,10 +13,11 @@ from typing import Any, Final, Protocol
 
 import click
 
+from tablestone.accounts.stored_accounts import keep_rules, rules_in_words
 from tablestone.cli import options
 from tablestone.cli.data_options import advising_after_interrupt, together
 from tablestone.cli.local_directory import SCHEME as DIRECTORY_SCHEME
-from tablestone.cli.local_directory import LocalDirectory
+from tablestone.cli.local_directory import LocalDirectory, tell_rules
 from tablestone.cli.option_sources import KEY_VARIABLE, key_of_directory, read_configuration
 from tablestone.clock import system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME
@@ -111,8 +112,11 @@ async def _load(
         found = await _compared(source, target, rows, advice, quiet=quiet)
         if found.differences:
             return 1
+        if rules := await rules_in_words(source):
+            await keep_rules(target, all_upgraded=True)  # no server is connected
         await filled.finish()
         print(f"The {name} holds what {directory} holds: {_counted(found)}.")
+        tell_rules(rules)
         await _tell_expiry(source)
         if not target.capabilities.keeps_entries and (
             indexed := await in_words(source, indexes_of)
@@ -162,8 +166,11 @@ async def _unload(
                 await copy.close()
             if found.differences:
                 return 1
+            if rules := await rules_in_words(source):
+                target.keep_rules()
             target.finish()
         print(f"{directory} holds what the {name} holds: {_counted(found)}.")
+        tell_rules(rules)
         await _tell_expiry(source)
         if repairs:
             print("No query uses the indexes until these have made them again, with exit status 1:")
