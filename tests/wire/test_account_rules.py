@@ -171,6 +171,7 @@ KEY_INFO: Final = b"<KeyInfo><Expiry>2017-01-08T00:00:00Z</Expiry></KeyInfo>"
 FORMS: Final[dict[str, tuple[str, str, bytes, list[tuple[str, str]]]]] = {
     "properties": ("GET", "/?restype=service&comp=properties", b"", []),
     "set properties": ("PUT", "/?restype=service&comp=properties", PROPERTIES, []),
+    "stats": ("GET", "/?restype=service&comp=stats", b"", []),
     "userdelegationkey": ("POST", "/?restype=service&comp=userdelegationkey", KEY_INFO, []),
     "changes of the account": ("GET", "/?restype=service&comp=changes", b"", []),
     "changes of a table": ("GET", "/tab?comp=changes", b"", []),
@@ -187,6 +188,7 @@ ONLY_OWNER: Final = ("indexes", "make an index", "drop an index", "expiry", "set
 WHO_MAY: Final[dict[str, set[str]]] = {
     "properties": {MANAGER},
     "set properties": {MANAGER},
+    "stats": {MANAGER},
     "userdelegationkey": {MANAGER, DELEGATOR},
     "changes of the account": {f"{MANAGER}, {READER}", f"{MANAGER}, {CONTRIBUTOR}"},
     "changes of a table": {READER, CONTRIBUTOR},
