@@ -171,6 +171,22 @@ def test_the_first_rule_of_an_account_changes_the_format(url: str, port: int) ->
     assert tablestone("postgresql", "init", "--engine", owner).status == 0
 
 
+@pytest.mark.slow
+def test_rules_of_accounts_move_with_their_format(url: str, port: int, tmp_path: Path) -> None:
+    data, back = tmp_path / "data", tmp_path / "back"
+    assert tablestone("account", "create", "weather", "--data", data).status == 0
+    rule = ("--allow", "127.0.0.1")
+    assert tablestone("account", "set", "weather", *rule, "--data", data).status == 0
+    assert tablestone("postgresql", "init", "--engine", url).status == 0
+    told = ["Rules of accounts, which act at once:", "  weather: allowed addresses: 127.0.0.1/32"]
+    loaded = tablestone("postgresql", "load", "--from", data, "--engine", url, "--quiet")
+    assert (loaded.status, loaded.lines[-2:]) == (0, told)
+    assert execute(port, f'SELECT format FROM "{schema_of(url)}".storage')[0][0] == 2
+    unloaded = tablestone("postgresql", "unload", "--to", back, "--engine", url, "--quiet")
+    assert (unloaded.status, unloaded.lines[-2:]) == (0, told)
+    assert "format 4, " in tablestone("upgrade", "--data", back).lines[0]
+
+
 # `init`, and the rights of a server.
 
 

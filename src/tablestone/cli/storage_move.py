@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import click
 
-from tablestone.accounts.stored_accounts import keep_rules, rules_in_words
+from tablestone.accounts.stored_accounts import rules_in_words
 from tablestone.cli import options
 from tablestone.cli.data_options import advising_after_interrupt, together
 from tablestone.cli.local_directory import SCHEME as DIRECTORY_SCHEME
@@ -37,6 +37,9 @@ from tablestone.tools.progress import Reached, progress_for, shown_bytes, shown_
 
 
 class Filling(RowTarget, Protocol):
+    async def keep_rules(self) -> None:
+        """Accounts have rules: give it the format of those."""
+
     async def finish(self) -> None:
         """Everything was compared: let servers use it."""
 
@@ -113,7 +116,7 @@ async def _load(
         if found.differences:
             return 1
         if rules := await rules_in_words(source):
-            await keep_rules(target, all_upgraded=True)  # no server is connected
+            await filled.keep_rules()
         await filled.finish()
         print(f"The {name} holds what {directory} holds: {_counted(found)}.")
         tell_rules(rules)
@@ -167,7 +170,7 @@ async def _unload(
             if found.differences:
                 return 1
             if rules := await rules_in_words(source):
-                target.keep_rules()
+                await target.keep_rules()
             target.finish()
         print(f"{directory} holds what the {name} holds: {_counted(found)}.")
         tell_rules(rules)

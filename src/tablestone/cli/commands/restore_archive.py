@@ -222,7 +222,7 @@ async def fill(
             async for entries in entries_of_storage(engine):  # the archive has none
                 await asyncio.to_thread(target.add_entries, entries)
             if rules := await rules_in_words(engine):
-                await asyncio.to_thread(target.keep_rules)
+                await target.keep_rules()
         finally:
             await engine.close()
         target.close()

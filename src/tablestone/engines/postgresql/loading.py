@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from tablestone.clock import monotonic_seconds
 from tablestone.engines.contract import EngineRefused, Key, StorageId, StoredRow
 from tablestone.engines.postgresql.connections import Connections
-from tablestone.engines.postgresql.schema import stored_key
+from tablestone.engines.postgresql.schema import RULES_FORMAT, stored_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -88,6 +88,10 @@ class Load:
             self._kept_at = now
             async with self._connections.one() as connection:
                 await connection.fetch("UPDATE storage SET partition = $1, row = $2", *key)
+
+    async def keep_rules(self) -> None:
+        async with self._connections.one() as connection:
+            await connection.fetch("UPDATE storage SET format = $1", RULES_FORMAT)
 
     async def finish(self) -> None:
         """Let servers use the schema."""

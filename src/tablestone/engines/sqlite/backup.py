@@ -153,7 +153,7 @@ class NewDirectory:
     async def reach(self, key: Key) -> None:
         """Rows come in order, so the last stored row says how far the unload got."""
 
-    def keep_rules(self) -> None:
+    async def keep_rules(self) -> None:
         """Give the directory the format of rules of accounts."""
         with self._writing():
             set_rules_format(self._connection)

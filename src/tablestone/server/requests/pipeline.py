@@ -188,13 +188,11 @@ class Pipeline:
             version = version_of(request, parameters, self._versions)
             stamp = Stamp(request_id, client_request_id, version)
             now = self._clock()
-            caller = (
-                OWNER
-                if is_explorer
-                else authenticate(
+            caller: Caller | PendingCaller = OWNER
+            if not is_explorer:
+                caller = authenticate(
                     request, found.account, parameters, version, now, repeated, self._versions
                 )
-            )
             if caller is not OWNER and isinstance(caller, PendingCaller):
                 caller = await self._completed(caller, request, found.account, now)
             if details is not None:
