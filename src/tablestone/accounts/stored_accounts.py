@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tablestone.auth.account import KEYS_MAX, Account
-from tablestone.auth.roles import NO_ASSIGNMENTS, Assignments
+from tablestone.auth.roles import Assignments
 from tablestone.auth.user_delegation_key import SECRET_LENGTH
 from tablestone.clock import Clock
 from tablestone.engines.capabilities import StoredIn
@@ -54,7 +54,7 @@ class StoredAccount(NamedTuple):
     """The name's incarnation at the creation (`tables.account_incarnation`); None: the account is older than those."""
     shared_key: bool = True
     allow: tuple[str, ...] = ()
-    """Its rules, as in `auth.account.Account`. Storage that has some has a format that says so (`keep_rules`)."""
+    """Its rules, as in `auth.account.Account`. Storage that has some has a format that says so (`set_rules`)."""
 
     @property
     def rules(self) -> list[str]:
@@ -100,21 +100,6 @@ class StoredAccount(NamedTuple):
 
 class AccountRefused(Exception):
     """An account cannot be created, changed or deleted. The text is one sentence for the operator."""
-
-
-async def keep_rules(engine: Engine, *, all_upgraded: bool = False) -> str | None:
-    """Give storage the format of rules of accounts, which programs that would ignore them refuse; for good.
-
-    Returns that format in words; None if storage has it, or is the memory of one process. `EngineRefused` while a
-    server may run that does not know rules, since it has looked at the format before, unless `all_upgraded`.
-    """
-    keep = getattr(engine, "keep_rules", None)
-    if keep is None:
-        if engine.capabilities.stored_in is StoredIn.PROCESS:
-            return None
-        raise AccountRefused("This engine has no format for rules of accounts.")
-    raised: str | None = await keep(all_upgraded=all_upgraded)
-    return raised
 
 
 async def rules_in_words(engine: Engine) -> list[str]:
@@ -214,7 +199,7 @@ class StoredAccounts:
     async def has_roles(self, name: str) -> bool:
         """Whether a role is assigned in the account."""
         found = await self._documents.get(DocumentKind.ROLES, name, Assignments.read)
-        return any(True for _ in found or NO_ASSIGNMENTS)
+        return bool(list(found or ()))
 
     async def set_rules(
         self,
@@ -224,7 +209,12 @@ class StoredAccounts:
         allow: tuple[str, ...] | None = None,
         all_upgraded: bool = False,
     ) -> str | None:
-        """Change the rules that are not None. Returns the format that storage got for the first rule, in words."""
+        """Change the rules that are not None.
+
+        Programs that would ignore rules refuse the format that storage gets with the first one, for good. Returns that
+        format in words, if it is new. `EngineRefused` while a server may run that does not know rules, since it has
+        looked at the format before, unless `all_upgraded`.
+        """
 
         def edit(account: StoredAccount) -> StoredAccount:
             if account.is_being_deleted:
@@ -234,9 +224,13 @@ class StoredAccounts:
                 allow=account.allow if allow is None else allow,
             )
 
-        raised = None
-        if edit(await self.get(name)).rules:  # before the rule: no program may miss it
-            raised = await keep_rules(self._engine, all_upgraded=all_upgraded)
+        raised: str | None = None
+        is_kept = self._engine.capabilities.stored_in is not StoredIn.PROCESS
+        if edit(await self.get(name)).rules and is_kept:
+            keep_rules = getattr(self._engine, "keep_rules", None)
+            if keep_rules is None:
+                raise AccountRefused("This engine has no format for rules of accounts.")
+            raised = await keep_rules(all_upgraded=all_upgraded)  # first: no program may miss them
         await self._change(name, edit)
         return raised
 

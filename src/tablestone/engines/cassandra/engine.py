@@ -135,7 +135,7 @@ class CassandraEngine:
     changes: ChangeLog | None = None
 
     async def keep_rules(self, *, all_upgraded: bool) -> str | None:
-        """As `accounts.stored_accounts.keep_rules`."""
+        """For `StoredAccounts.set_rules`."""
         return await asyncio.to_thread(keep_rules, self.connection, all_upgraded=all_upgraded)
 
     async def get(self, key: Key) -> bytes | None:

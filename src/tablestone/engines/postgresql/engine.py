@@ -97,7 +97,7 @@ class PostgresqlEngine:
         return self.leases.generation
 
     async def keep_rules(self, *, all_upgraded: bool) -> str | None:
-        """As `accounts.stored_accounts.keep_rules`."""
+        """For `StoredAccounts.set_rules`."""
         with translated_errors():
             async with self._connections.aside() as connection:
                 return await keep_rules(

@@ -183,7 +183,7 @@ class SqliteEngine:
         return bool(self._reader.pragma("user_version") >= INDEXED_FORMAT_VERSION)
 
     async def keep_rules(self, *, all_upgraded: bool) -> str | None:
-        """As `accounts.stored_accounts.keep_rules`."""
+        """For `StoredAccounts.set_rules`."""
         return await asyncio.to_thread(keep_rules, self._directory, all_upgraded=all_upgraded)
 
     @property
