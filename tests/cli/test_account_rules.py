@@ -10,6 +10,8 @@ import pytest
 
 from cli.account_command import account
 from cli.command_line import in_this_process
+from tablestone.cli.commands.serve import _warn
+from tablestone.cli.option_sources import read_configuration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,3 +131,14 @@ def test_a_backup_has_the_rules_and_a_restore_tells_them(weather: Path, tmp_path
     )
     assert "allowed addresses: 127.0.0.1/32" in account(restored, "show", "weather")
     assert "format 4, which is the newest" in told(restored, "upgrade")
+
+
+@pytest.mark.parametrize(("proxy", "is_told"), [("10.0.0.5", True), ("192.0.2.1", False)])
+def test_a_range_that_holds_a_trusted_proxy_is_warned_of(
+    proxy: str, caplog: pytest.LogCaptureFixture, *, is_told: bool
+) -> None:
+    given = {"trusted_proxy": (proxy,), "account": (f"weather:{KEY},allow=10.0.0.0/8",)}
+    configuration = read_configuration(given, {})
+    _warn(configuration, list(configuration.accounts), None)
+    warned = f"weather allows an address of the trusted proxy {proxy}: a request" in caplog.text
+    assert warned == is_told

@@ -1,7 +1,6 @@
 """An engine that passes every call on to another one: the base of engines that watch calls or add to them."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.change_record import ChangeLog
@@ -47,11 +46,6 @@ class ForwardingEngine:
     def is_indexed(self) -> bool:
         """As `SqliteEngine`; an engine that does not say so has no format that an index changes."""
         return getattr(self._engine, "is_indexed", True)
-
-    @property
-    def keep_rules(self) -> Any:
-        """As `SqliteEngine`; None: the engine has no format for rules of accounts."""
-        return getattr(self._engine, "keep_rules", None)
 
     @property
     def is_nearly_full(self) -> bool:
