@@ -1,9 +1,11 @@
 """The application of `tablestone serve` with a storage's engine, clock and records, on an event loop of the caller."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from email.utils import formatdate
 from typing import Any, Final
 
-from tablestone.clock import Clock, system_clock
+from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS, Clock, system_clock
 from tablestone.configuration import Configuration
 from tablestone.engines.contract import Engine
 from tablestone.server.application import Application, Parts
@@ -46,6 +48,8 @@ class StorageService:
         self.clock = clock
         self.requests = requests
         self.faults = faults
+        self.set_date: Callable[[str], None] = lambda _: None
+        """Sets the header Date of the next answer, which follows the test's clock too."""
         self._state: State | None = None
         parts = Parts(
             self._now,
@@ -87,6 +91,8 @@ class StorageService:
             CURRENT.reset(token)
         if record.retry_after is not None:
             response.headers.append((b"retry-after", b"%d" % record.retry_after))
+        seconds = (self.clock.ticks() - UNIX_EPOCH_TICKS) / TICKS_PER_SECOND
+        self.set_date(formatdate(seconds, usegmt=True))
         if record.ending is not None:
             await end_connection(record.ending, response, arriving)
             return None
