@@ -17,7 +17,7 @@ from azure.data.tables import (
 )
 
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
-from tablestone.testing import ClockRefused, StorageClock, TableStorage
+from tablestone.testing import ClockRefused, StorageClock, StorageTransport, TableStorage
 
 MOMENT = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
 
@@ -61,7 +61,13 @@ def test_an_entity_never_gets_an_older_timestamp(storage: TableStorage, table: T
     assert moments == sorted(moments)
 
 
-def test_the_date_of_answers_follows_the_clock(storage: TableStorage, table: TableClient) -> None:
+@pytest.mark.parametrize("transport", [None, StorageTransport], ids=["socket", "none"])
+def test_the_date_of_answers_follows_the_clock(
+    storage: TableStorage, transport: type[StorageTransport] | None
+) -> None:
+    options = {"transport": transport(storage)} if transport else {}
+    table = TableClient.from_connection_string(storage.connection_string, "Orders", **options)
+    table.create_table()
     dates: list[str] = []
 
     def note(response: Any) -> None:

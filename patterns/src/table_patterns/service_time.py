@@ -15,8 +15,7 @@ class ServiceTime:
         self.now = datetime.min.replace(tzinfo=UTC)
 
     def __call__(self, response: Any) -> None:
-        if date := response.http_response.headers.get("Date"):
-            self.now = parsedate_to_datetime(date)
+        self.now = parsedate_to_datetime(response.http_response.headers["Date"])
 
     def is_older(self, entity: Any, age: timedelta) -> bool:
         """Whether an entity was written so long ago, for sure."""

@@ -49,7 +49,7 @@ class StorageService:
         self.requests = requests
         self.faults = faults
         self.set_date: Callable[[str], None] = lambda _: None
-        """Sets the header Date of the next answer, which follows the test's clock too."""
+        """Gives the connections their header Date, which follows the test's clock."""
         self._state: State | None = None
         parts = Parts(
             self._now,
@@ -78,6 +78,11 @@ class StorageService:
         if self._state is not None:
             await self._state.primary.close()
 
+    def date(self) -> str:
+        """The header Date of an answer now."""
+        seconds = (self.clock.ticks() - UNIX_EPOCH_TICKS) / TICKS_PER_SECOND
+        return formatdate(seconds, usegmt=True)
+
     async def answer(self, request: RawRequest, arriving: Arriving) -> RawResponse | None:
         record = self.requests.begin(
             request.method, loggable_path(request.raw_path), _headers_without_secrets(request)
@@ -91,8 +96,7 @@ class StorageService:
             CURRENT.reset(token)
         if record.retry_after is not None:
             response.headers.append((b"retry-after", b"%d" % record.retry_after))
-        seconds = (self.clock.ticks() - UNIX_EPOCH_TICKS) / TICKS_PER_SECOND
-        self.set_date(formatdate(seconds, usegmt=True))
+        self.set_date(self.date())
         if record.ending is not None:
             await end_connection(record.ending, response, arriving)
             return None

@@ -193,10 +193,13 @@ class IndexedTable:
         failed: Exception | None = None
         unanswered = 0
         before: TableEntity | None = None
-        new: dict[str, Any] | None = None
+        outbox: Mapping[str, Any] | None = None
+        outbox_etag: str | None = None
         for _ in range(ATTEMPTS_MAX):
             old = await stored_entity(self._table, partition_key, row_key)
             if failed is not None and await self._is_done(before, old, outbox_key, mark):
+                outbox = await stored_entity(self._table, partition_key, outbox_key)
+                outbox_etag = _etag_of(outbox)
                 break
             if etag is not None and _etag_of(old) != etag:
                 raise failed or ResourceModifiedError(f"{row_key} has changed.")
@@ -206,7 +209,8 @@ class IndexedTable:
             operations = await self._operations(old, new, mark, outbox_key, failed)
             before = old
             try:
-                await self._table.submit_transaction(operations)
+                answers = await self._table.submit_transaction(operations)
+                outbox, outbox_etag = operations[-1][1], answers[-1]["etag"]
                 break
             except FAILED as error:
                 if not is_refused(error, 404, 409, 412):
@@ -214,10 +218,9 @@ class IndexedTable:
                 failed = error
         else:
             raise Conflicts(f"{ATTEMPTS_MAX} attempts to write {row_key} failed.") from failed
-        if self._far or new is None:
-            outbox = await stored_entity(self._table, partition_key, outbox_key)
-            if outbox is not None:
-                await self._follow(outbox, outbox.metadata["etag"])
+        if outbox is not None and outbox["RowKey"] == outbox_key:
+            with suppress(*FAILED):  # the entity is written, and a sweep can do the rest
+                await self._follow(outbox, outbox_etag)
 
     async def _is_done(
         self, before: TableEntity | None, now: TableEntity | None, outbox_key: str, mark: str
@@ -272,7 +275,7 @@ class IndexedTable:
             operations.append(("upsert", row, {"mode": UpdateMode.REPLACE}))
         return operations
 
-    async def _follow(self, outbox: TableEntity, etag: str | None) -> None:
+    async def _follow(self, outbox: Mapping[str, Any], etag: str | None) -> None:
         """Make the far index entities that an outbox row names right for the entity as it is now; delete the row."""
         partition_key = outbox["PartitionKey"]
         row_key, _ = _OUTBOX.decode(outbox["RowKey"])
@@ -291,7 +294,8 @@ class IndexedTable:
         else:
             return  # the row stays, for a sweep
         with suppress(ResourceModifiedError):  # a sweep has taken it over, and will finish it
-            await self._table.delete_entity(outbox, **_if_unchanged(etag))
+            keys = outbox["PartitionKey"], outbox["RowKey"]
+            await self._table.delete_entity(*keys, **_if_unchanged(etag))
 
     def _entity_of(self, hit: TableEntity) -> Place:
         if hit["PartitionKey"].startswith(_RESERVED):
