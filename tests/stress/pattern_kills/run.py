@@ -105,7 +105,7 @@ class Run:
     def _wrong_values(self, service: TableServiceClient) -> Iterator[str]:
         table = service.get_table_client("Values")
         values = LargeValues(table)
-        stored = [values.get("p", row) for row in "01"]
+        stored: list[Any] = [values.get("p", row) for row in "01"]
         self.abandoned = values.sweep(older_than=timedelta(0))
         for row, value in zip("01", stored, strict=True):
             if value is not None and value != value_of(int(value[:10])):

@@ -116,7 +116,7 @@ class Worker:
         )
 
     def get(self) -> None:
-        value = self._values.get("p", str(self._chance.randrange(2)))
+        value: Any = self._values.get("p", str(self._chance.randrange(2)))
         if value is not None and value != value_of(int(value[:10])):
             self.note("wrong", of="value", begins=str(value[:10]))
 
