@@ -130,6 +130,51 @@ def test_a_lost_answer_is_settled(
     ] == []
 
 
+@pytest.mark.parametrize("write", ["put", "merge", "insert"])
+def test_a_mark_settles_a_lost_answer_where_there_is_no_outbox(
+    half: Half, table_storage: TableStorage, write: str
+) -> None:
+    table = half.table(retry_backoff_factor=0.01)
+    indexed = half.IndexedTable(table, near=("Name",))
+    etag = {}
+    if write != "insert":
+        indexed.insert(SMITH)
+        etag = {"etag": table.get_entity("sales", "1").metadata["etag"]}
+    table_storage.faults.add(operation="EntityGroupTransaction", count=1, reset="after")
+    getattr(indexed, write)({**SMITH, "Name": "Jones"}, **etag)
+    assert rows(indexed.find("Name", "Jones", "sales")) == ["1"]
+
+
+def test_a_write_does_without_an_index_entity_that_others_deleted(half: Half) -> None:
+    table, indexed = people(half)
+    indexed.insert(SMITH)
+    table.delete_entity("sales", "~index!Name!sSmith!1")
+    indexed.put({**SMITH, "Name": "Jones"})
+    assert indexed.check() == Checked(1, [], [])
+
+
+def test_an_index_entity_follows_a_writer_that_comes_between(
+    table_account: StorageAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another writer changes the entity after it was read for its index entity."""
+    with TableClient.from_connection_string(table_account.connection_string, "Things") as table:
+        table.create_table()
+        upsert = table.upsert_entity
+
+        def change_first(*arguments: Any, **options: Any) -> Any:
+            monkeypatch.undo()
+            with TableClient.from_connection_string(
+                table_account.connection_string, "Things"
+            ) as other:
+                IndexedTable(other, far=("City",)).put({**SMITH, "City": "Rome"})
+            return upsert(*arguments, **options)
+
+        monkeypatch.setattr(table, "upsert_entity", change_first)
+        indexed = IndexedTable(table, far=("City",))
+        indexed.insert(SMITH)
+        assert indexed.check() == Checked(1, [], [])
+
+
 WRITES: dict[str, Any] = {
     "insert": lambda indexed: indexed.insert({**SMITH, "RowKey": "2"}),
     "change": lambda indexed: indexed.put({**SMITH, "Name": "Jones", "City": "Rome", "Age": 9}),

@@ -141,6 +141,23 @@ def test_a_writer_that_took_too_long_is_told(
     assert (values.get("p", "1"), rows_of(table)) == (b"old", ["1"])
 
 
+def test_a_sweep_leaves_a_writer_alone(half: Half, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweep comes between its parts and its transaction, too early to give it up."""
+    table = half.table()
+    client, value = getattr(table, "driven", table), noise(2 * MEBIBYTE)
+    submit = client.submit_transaction
+
+    def sweep_first(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        with TableClient.from_connection_string(half.connection_string, "Things") as other:
+            assert LargeValues(other).sweep() == Swept(0, 0)
+        return submit(*arguments, **options)
+
+    monkeypatch.setattr(client, "submit_transaction", sweep_first)
+    half.LargeValues(table).put("p", "1", value)
+    assert half.LargeValues(table).get("p", "1") == value
+
+
 def test_readers_see_whole_versions_while_others_write(table_account: StorageAccount) -> None:
     connection = table_account.connection_string
     with TableClient.from_connection_string(connection, "Things") as table:
