@@ -24,6 +24,7 @@ from tablestone.engines.contract import (
     ReliedRows,
     Update,
     WriteSet,
+    WriteTooLarge,
 )
 from tablestone.limits import EntityLimits
 from tablestone.model.entity import Entity
@@ -190,9 +191,11 @@ async def commit_writes(
     changes = [change_of(write, most) for write in writes]
     if most.transaction_bytes is not None and len(changes) > 1:
         changes = _limited(changes, most.transaction_bytes)
-    outcome = await engine.commit(
-        WriteSet(partition, changes, note=note, entries_of=entries_of, relies_on=relies_on)
-    )
+    write_set = WriteSet(partition, changes, note=note, entries_of=entries_of, relies_on=relies_on)
+    try:
+        outcome = await engine.commit(write_set)
+    except WriteTooLarge as too_large:
+        raise StorageError("RequestBodyTooLarge", str(too_large)) from too_large
     if isinstance(outcome, Committed):
         return [write_result(*each) for each in zip(writes, changes, outcome.versions, strict=True)]
     if outcome.outdated:
