@@ -458,7 +458,10 @@ class Engine(Protocol):
         ...
 
     async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
-        """The first `rows_max` rows of the range in key order, with keys and versions."""
+        """The first `rows_max` rows of the range in key order, with keys and versions.
+
+        An engine may return fewer, at least one, where they have many MiB: an empty list is the end.
+        """
         ...
 
     def commit(self, write_set: WriteSet) -> Awaitable[Committed | Conflict]:
