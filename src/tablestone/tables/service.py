@@ -243,8 +243,8 @@ class TableService:
             note = note_about(CommitKind.ENTITIES, owner, record)
             relies_on = relied_rows(self._engine, owner, record, generation)
             results = await commit_writes(
-                *(self._rows_of(record), note, writes, self.entity_limits),
-                *(record.entries_of, relies_on),
+                *(self._rows_of(record), note, writes),
+                *(self.entity_limits, record.entries_of, relies_on),
             )
             if results is not None:
                 return results
