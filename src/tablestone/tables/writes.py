@@ -149,9 +149,11 @@ class EntityGroup:
 def _limited(changes: Sequence[Change], most: int) -> list[Change]:
     """The changes of a transaction that is refused if the entities, as they are stored, have more bytes than `most`.
 
-    Only updates refuse it: they keep what is stored, and all that a body brings is far below the limit.
+    An update keeps what is stored, so it is measured inside the commit.
     """
     put = sum(_stored_bytes(change.mutation) for change in changes)
+    if put > most:
+        raise _too_large(most)
     sizes = [0] * len(changes)
 
     def decide(index: int, update: Update, current: bytes | None) -> Put | Refusal:
@@ -160,8 +162,7 @@ def _limited(changes: Sequence[Change], most: int) -> list[Change]:
         sizes[index] = _stored_bytes(decided)
         if put + sum(sizes[: index + 1]) <= most:
             return decided
-        text = f"The entities that the transaction writes would have more than {most >> 20} MiB as they are stored."
-        return Refusal(StorageError("RequestBodyTooLarge", text))
+        return Refusal(_too_large(most))
 
     return [
         change._replace(mutation=Update(partial(decide, index, change.mutation)))
@@ -169,6 +170,11 @@ def _limited(changes: Sequence[Change], most: int) -> list[Change]:
         else change
         for index, change in enumerate(changes)
     ]
+
+
+def _too_large(most: int) -> StorageError:
+    text = f"The entities that the transaction writes would have more than {most >> 20} MiB as they are stored."
+    return StorageError("RequestBodyTooLarge", text)
 
 
 def _stored_bytes(mutation: Mutation | Refusal) -> int:
