@@ -98,6 +98,25 @@ def test_a_copy_is_whole_or_names_the_entity(
     assert "PropertyValueTooLarge" in failed.stderr or "RequestBodyTooLarge" in failed.stderr
 
 
+def test_a_followed_transaction_that_is_too_long_for_a_batch(tools: DataTools) -> None:
+    """Merges made it, and its entities are whole in the feed: they are sent one by one."""
+    with (
+        TableStorage(entity_size="2MiB", keep_changes=True) as source,
+        TableStorage(entity_size="2MiB") as target,
+    ):
+        text = LARGE["Text"][50:]
+        source.seed({TABLE: [LARGE | {"RowKey": row, "Text": text} for row in "ab"]})
+        ends = ("--from", place(tools, "from", source), "--to", place(tools, "to", target))
+        follow = ("copy", *ends, TABLE, "--follow", "--until-caught-up", "--quiet")
+        tools.run(*follow)
+        with table_of(source) as table:
+            merges = [("upsert", {"PartitionKey": "p", "RowKey": row, "Other": 1}) for row in "ab"]
+            table.submit_transaction(merges)
+        tools.run(*follow)
+        with table_of(target) as table:
+            assert [each["Other"] for each in table.list_entities()] == [1, 1]
+
+
 def test_an_import_rejects_the_row(tools: DataTools, usual: TableStorage) -> None:
     file = tools.write_lines("rows.jsonl", [LARGE, LONG, SMALL])
     with TableStorage(entity_size="2MiB") as other:
