@@ -35,7 +35,7 @@ class Both(NamedTuple):
 
 @pytest.fixture(params=["memory", "sqlite"] if URL is None else [URL])
 def servers(request: pytest.FixtureRequest) -> Iterator[Both]:
-    large = ServiceUnderTest(entity_limits=OF_2_MIB, engine=request.param)
+    large = ServiceUnderTest(entity_limits=OF_2_MIB, engine=request.param, remote_indexes=True)
     large.send("POST", "/Tables", body=b'{"TableName":"Big"}')
     yield Both(large, ServiceUnderTest(large))
     large.close()
@@ -160,3 +160,36 @@ def test_three_new_entities_may_be_too_many(servers: Both) -> None:
         assert (answer.status, answer.body.count(b"HTTP/1.1 413")) == (202, 1), answer
     answer = servers.large.send("POST", "/$batch", batch, merges(2, value))
     assert answer.body.count(b"HTTP/1.1 204") == 2
+
+
+def test_a_page_ends_at_its_bytes(servers: Both) -> None:
+    """The second entity reaches 4 MiB."""
+    for row in "abc":
+        servers.large.send("POST", "/Big", body=body_of("x" * (MEBIBYTE - 20), row))
+        servers.large.send("POST", "/Big", body=body_of(bytes(2 * MEBIBYTE - 40), row + "2"))
+    pages, token = [], ""
+    while True:
+        page = servers.usual.send("GET", f"/Big()?$filter=V%20ne%205{token}")
+        pages.append([each["RowKey"] for each in json.loads(page.body)["value"]])
+        if "x-ms-continuation-nextrowkey" not in page.headers:
+            break
+        keys = [
+            page.headers[f"x-ms-continuation-next{name}"] for name in ("partitionkey", "rowkey")
+        ]
+        token = f"&NextPartitionKey={keys[0]}&NextRowKey={keys[1]}"
+    assert pages == [["a", "a2", "b"], ["b2", "c", "c2"]]
+
+
+@pytest.mark.skipif(URL is not None, reason="an engine that keeps entries is needed")
+def test_an_index_holds_1_kib_of_a_value(servers: Both) -> None:
+    service, same = servers.large, "x" * 2000
+    values = {"a": same + "y", "b": same + "z" * (MEBIBYTE // 2), "c": same + "y"}
+    for row, value in values.items():
+        service.send("POST", "/Big", body=body_of(value, row))
+    headers = [("x-tablestone-indexes", "1")]
+    asked = service.send("PUT", "/Big?comp=indexes", headers, b'{"property":"V"}')
+    assert asked.status == 202
+    service.work()
+    for compared, rows in ((f"eq%20'{same}y'", ["a", "c"]), (f"gt%20'{same}y'", ["b"])):
+        found = service.send("GET", f"/Big()?$filter=V%20{compared}&$select=RowKey")
+        assert [each["RowKey"] for each in json.loads(found.body)["value"]] == rows
