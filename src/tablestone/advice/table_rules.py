@@ -124,7 +124,7 @@ LARGE_ENTITY: Final = Rule(
     "Large entities",
     (rule.LARGE_ENTITIES,),
     "An entity has half of the bytes that it can have.",
-    "Entities of {table} have up to {size} of the 1,024 KiB that one can have.",
+    "Entities of {table} have up to {size} of the 1,024 KiB that one can have on Azure.",
     "Keep the large value in a blob, and its address in the entity.",
     "Each write of the value becomes two requests: the blob first, then the entity."
     + rule.library("large-values"),
