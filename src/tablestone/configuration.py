@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from tablestone.engines.change_record import Retention
 from tablestone.engines.kind import EncryptionKey
+from tablestone.limits import OF_SERVICE, EntityLimits
 from tablestone.telemetry.access_log import AccessLogTarget
 from tablestone.telemetry.logs import TEXT
 from tablestone.wire.versions import UnknownVersions
@@ -223,6 +224,8 @@ class Configuration:
     """The first index may come over the wire, and so may requests for indexes over plain HTTP."""
     query_extensions: bool = False
     """Answer queries that the service refuses as not implemented."""
+    entity_limits: EntityLimits = OF_SERVICE
+    """How large an entity may be."""
     auto_index: bool = False
     """Make indexes by itself for filters that keep scanning."""
     acl_by_roles: bool = False

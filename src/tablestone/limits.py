@@ -5,7 +5,7 @@
 decides what happens beyond it. A constant that only tunes one module is in that module.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 # Names and keys.
 TABLE_NAME_LENGTH_MIN: Final = 3
@@ -85,6 +85,30 @@ STORAGE_SECONDS_MAX: Final = 16
 (`engines/cassandra/commit.py`), so the client has its answer within the service's own limit of 30 s."""
 BODY_DISCARD_SECONDS_MAX: Final = 2
 """How long the server reads and discards the body of a refused request, which takes a connection meanwhile. Ours."""
+
+
+class EntityLimits(NamedTuple):
+    """How large an entity may be that a client writes, and the request that brings it (`--entity-size`)."""
+
+    entity_bytes: int
+    string_length: int
+    binary_bytes: int
+    body_bytes: int
+    """Of a request alone; a batch has `BODY_BYTES_MAX`."""
+    transaction_bytes: int | None = None
+    """Of all entities that a transaction writes, as they are stored; None: as many as its operations make."""
+
+
+OF_SERVICE: Final = EntityLimits(
+    ENTITY_SIZE_BYTES_MAX, STRING_LENGTH_MAX, BINARY_LENGTH_MAX, BODY_BYTES_MAX
+)
+OF_2_MIB: Final = EntityLimits(
+    2 * 1024 * 1024, 1024 * 1024, 2 * 1024 * 1024, 14 * 1024 * 1024, 16 * 1024 * 1024
+)
+"""An entity of 2 MiB, as Cosmos DB for Table has it, of one value or of many. Such a text has 6 MiB in JSON if each
+character is written as `\\uXXXX`, and 8 MiB in XML as `&#xXXXX;`. Merges alone could make a transaction of 600 MiB."""
+ENTITY_SIZES: Final = {"1MiB": OF_SERVICE, "2MiB": OF_2_MIB}
+"""The values of `--entity-size`."""
 
 # Queries.
 PAGE_ENTITIES_MAX: Final = 1000

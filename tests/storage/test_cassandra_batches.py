@@ -13,8 +13,16 @@ import pytest
 pytest.importorskip("cassandra.cluster", reason="no driver: pip install '.[cassandra]'")
 
 from tablestone import limits
-from tablestone.engines.cassandra.connection import BYTES_MAX, CALLS_MAX, pieces, size_of
-from tablestone.engines.contract import StorageId, StoredRow
+from tablestone.engines.cassandra.checks import Examination, _examine_settings
+from tablestone.engines.cassandra.connection import (
+    BYTES_MAX,
+    CALLS_MAX,
+    UNLIMITED,
+    Connection,
+    pieces,
+    size_of,
+)
+from tablestone.engines.contract import Key, StorageId, StoredRow, WriteTooLarge
 from tablestone.model.keys import EntityKey, require_key_length
 from tablestone.tables.storage_keys import TABLE_ID_LENGTH, entity_partition
 
@@ -95,6 +103,8 @@ class Recorder:
 
     keyspace = "k"
     chance = staticmethod(random)
+    write_bytes_max = UNLIMITED
+    require_takable = Connection.require_takable
 
     def __init__(self) -> None:
         self.batches: list[Sequence[Any]] = []
@@ -141,3 +151,42 @@ def test_a_load_of_the_longest_keys_is_sent_in_pieces(count: int, value: bytes) 
     state, *written = [each for batch in recorder.batches for each in batch]
     assert state[1] == (1, rows[-1].version, 7, LONGEST)
     assert [bound for _, bound in written] == [(*row, 1) for row in rows]
+
+
+def test_a_load_names_the_row_that_the_nodes_do_not_take() -> None:
+    from tablestone.engines.cassandra.loading import Load  # noqa: PLC0415 - needs the driver
+
+    recorder = Recorder()
+    recorder.write_bytes_max = 1 << 20
+    load = Load(recorder, StorageId(b"source"))  # type: ignore[arg-type]
+
+    async def enlist(partition: bytes, listed: int) -> int:
+        assert (partition, listed) == (LONGEST, 0)
+        return 7
+
+    load._directory.enlist = enlist  # type: ignore[method-assign]
+    rows = [StoredRow(LONGEST, b"%d" % size, 1, bytes(size)) for size in (7, 1 << 20, 9)]
+    with pytest.raises(WriteTooLarge, match="the nodes of the cluster take 1,048,576") as caught:
+        asyncio.run(load.write(rows))
+    assert caught.value.key == Key(LONGEST, b"1048576")
+    assert recorder.batches == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [
+        ({}, 15 << 19),
+        ({"commitlog_segment_size": "32MiB"}, 15 << 20),
+        ({"max_mutation_size": "24MiB", "commitlog_segment_size": "32MiB"}, 45 << 19),
+        ({"max_mutation_size": "24MiB", "native_transport_max_message_size": "8MiB"}, 15 << 19),
+    ],
+)
+def test_the_settings_of_a_node_say_what_it_takes(
+    settings: dict[str, str | None], most: int
+) -> None:
+    """15 parts of 16: nodes add their own to a write. The least of all nodes counts."""
+    found = Examination()
+    _examine_settings("Node n", settings, found)
+    assert found.write_bytes_max == most
+    _examine_settings("Node o", {"max_mutation_size": "64MiB"}, found)
+    assert found.write_bytes_max == most

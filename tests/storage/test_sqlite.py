@@ -62,6 +62,21 @@ async def test_what_was_committed_is_there_after_reopening(data: Path) -> None:
     await close_healthy(engine)
 
 
+@pytest.mark.asyncio
+async def test_a_scan_of_long_rows_ends_early(data: Path) -> None:
+    """500 entities of 2 MiB, which a sweep removes at a time, were 3 GB in memory."""
+    engine = open_sqlite(data)
+    await fill(engine, [(b"p", b"%d" % row) for row in range(4)])
+    for row in range(4, 10):
+        await committed(engine, upsert(b"p", b"%d" % row, bytes(3 << 20)))
+    rest, found = WHOLE, []
+    while rows := await engine.scan(rest, rows_max=100):
+        found.append([row.row for row in rows])
+        rest = rest._replace(start=Key(b"p", rows[-1].row + b"\0"))
+    assert found == [[b"0", b"1", b"2", b"3", b"4", b"5", b"6"], [b"7", b"8", b"9"]]
+    await close_healthy(engine)
+
+
 WRITER = """
 import asyncio, sys
 from tablestone.clock import system_clock

@@ -27,6 +27,7 @@ from tablestone.configuration import (
     TokenRules,
 )
 from tablestone.engines.contract import Engine
+from tablestone.limits import OF_SERVICE, EntityLimits
 from tablestone.model.errors import StorageError
 from tablestone.server.requests.account_address import Addresses
 from tablestone.server.requests.pipeline import Pipeline
@@ -108,9 +109,9 @@ def default_headers(method: str, target: str, date: str, given: Headers, body: b
     return headers
 
 
-async def _fresh_engine(clock: Callable[[], int]) -> Engine:
-    """An empty engine: in memory, or the one that ENGINE_UNDER_TEST names. Opened on the loop that will use it."""
-    return engine_for(URL or "memory", clock, one_of_many=True)
+async def _fresh_engine(url: str, clock: Callable[[], int]) -> Engine:
+    """An empty engine, opened on the loop that will use it."""
+    return engine_for(url, clock, one_of_many=True)
 
 
 class ServiceUnderTest:
@@ -131,27 +132,32 @@ class ServiceUnderTest:
         account: AccountKeys = AccountKeys(ACCOUNT, (KEY, SECOND_KEY)),  # noqa: B008 - as above
         acl_by_roles: bool = False,
         explorer_key: str | None = None,
+        entity_limits: EntityLimits = OF_SERVICE,
+        engine: str = URL or "memory",
     ) -> None:
-        """`reached` says how the service reaches the engine: at once, or over a network."""
+        """On the engine that ENGINE_UNDER_TEST names; `reached` says how: at once, or over a network."""
         self.clock: Clock = Clock() if other is None else other.clock
         self.client, self.scheme, self.is_local = "127.0.0.1", scheme, False
         self.seconds = count(0, 0)  # the readings of the clock that never steps back
         self._is_first = other is None
         self._loop: asyncio.Runner = asyncio.Runner() if other is None else other._loop
         self.engine: Engine = (
-            self._loop.run(_fresh_engine(self.clock.ticks)) if other is None else other.engine
+            self._loop.run(_fresh_engine(engine, self.clock.ticks))
+            if other is None
+            else other.engine
         )
         ids = iter(range(1, 1 << 32))
-        engine = reached(self.engine)
-        self.documents = Documents(engine)
+        reached_engine = reached(self.engine)
+        self.documents = Documents(reached_engine)
         service = TableService(
-            engine,
+            reached_engine,
             self.clock.ticks,
             lambda: next(self.seconds),
             lambda: next(ids).to_bytes(8, "big"),
             table_deletion_seconds=table_deletion_seconds,
             throughput=throughput,
             may_change_format=remote_indexes,
+            entity_limits=entity_limits,
         )
         self.tables = service
         accounts = KnownAccounts(
@@ -169,7 +175,7 @@ class ServiceUnderTest:
             explorer_key=explorer_key,
             unknown_versions=unknown_versions,
         )
-        self._work = TableWork(engine, service.catalog, service.counts, accounts.find)
+        self._work = TableWork(reached_engine, service.catalog, service.counts, accounts.find)
 
     def close(self) -> None:
         if self._is_first:
@@ -223,7 +229,9 @@ class ServiceUnderTest:
             is_local=self.is_local,
         )
 
-        async def read_body() -> bytes:
+        async def read_body(bytes_max: int) -> bytes:
+            if len(body) > bytes_max:
+                raise StorageError("RequestBodyTooLarge", at_front_door=True)
             return body
 
         response = self._loop.run(self._pipeline.answer(request, read_body, RequestRecord(0.0)))

@@ -40,6 +40,7 @@ from tablestone.configuration import (
 from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.kind import FORM, EncryptionKey, EngineUrl
 from tablestone.engines.registry import capabilities_of
+from tablestone.limits import OF_SERVICE, EntityLimits
 from tablestone.telemetry.access_log import AccessLogTarget
 from tablestone.user_directories import NoHomeDirectory, user_directory
 
@@ -350,6 +351,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
             *(options.ACL_BY_ROLES,),
             trusted_proxies=options.TRUSTED_PROXY,
             ready_form=options.PRINT,
+            entity_limits=options.ENTITY_SIZE,
         ),
     )
 
@@ -541,9 +543,11 @@ def _control_port(given: _Given, host: str, engine: str) -> int | None:
 
 def _admission(given: _Given, workers: int) -> AdmissionLimits:
     """The admission limits; refuse those with which no client could be served."""
+    most: EntityLimits = given.get(options.ENTITY_SIZE, OF_SERVICE)
+    more_mebibytes = (most.body_bytes - OF_SERVICE.body_bytes) >> 20
     for option, least in (
         (options.MAX_CONNECTIONS, CONNECTIONS_MIN),
-        (options.MAX_BUFFERS, BUFFERED_MEBIBYTES_MIN),
+        (options.MAX_BUFFERS, BUFFERED_MEBIBYTES_MIN + more_mebibytes),
     ):
         if given.get(option, least * workers) < least * workers:
             raise BrokenOption(

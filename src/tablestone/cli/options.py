@@ -44,7 +44,7 @@ from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.change_record import Retention
 from tablestone.engines.kind import EngineUrl
 from tablestone.engines.registry import NoSuchEngine, capabilities_of, forms, kind_of
-from tablestone.limits import ACCOUNT_RATE_TARGET, PARTITION_RATE_TARGET
+from tablestone.limits import ACCOUNT_RATE_TARGET, ENTITY_SIZES, PARTITION_RATE_TARGET
 from tablestone.model.errors import StorageError
 from tablestone.model.expiry import SECONDS_IN
 from tablestone.model.keys import require_new_table_name
@@ -750,6 +750,13 @@ QUERY_EXTENSIONS = _switch(
     "Answer queries that the service does not know: filters with startswith, endswith, contains and substringof; "
     "$count; and the last keys first, by $orderby.",
 )
+ENTITY_SIZE = Option(
+    "entity-size 1MiB|2MiB",
+    "Largest entity that is written. With 1MiB, as on Azure, one String or Binary has up to 64 KiB; with 2MiB, as in "
+    "Cosmos DB, it may fill the entity.",
+    of_form(_either(ENTITY_SIZES), lambda text: text in ENTITY_SIZES, ENTITY_SIZES.__getitem__),
+    "1MiB",
+)
 AUTO_INDEX = _switch(
     "auto-index",
     "Make indexes for filters that keep scanning a table, and drop those that are not used. The first one changes the "
@@ -800,7 +807,7 @@ SERVER_GROUPS: Final = {
     "TLS and proxies": (*(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),),
     "Processes and limits": (
         *(WORKERS, MAX_CONNECTIONS, MAX_REQUESTS, MAX_BUFFERS, TARGETS),
-        *(ANY_VERSION, QUERY_EXTENSIONS),
+        *(ANY_VERSION, QUERY_EXTENSIONS, ENTITY_SIZE),
     ),
     "Operation": (
         *(ADMIN, METRICS_TABLES, INSIGHT, EXPLORER, EXPLORER_TOKEN_FILE),

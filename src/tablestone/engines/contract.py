@@ -34,6 +34,14 @@ class EngineDamaged(EngineUnavailable):
     """The stored data cannot be read. Trying again does not help: an operator has to look."""
 
 
+class WriteTooLarge(EngineUnavailable):
+    """Storage takes no write as large as this one, now or later. `key` is that of the row, if it is one row's fault."""
+
+    def __init__(self, text: str, key: Key | None = None) -> None:
+        super().__init__(text)
+        self.key = key
+
+
 class OutcomeUnknown(Exception):
     """A commit may have been applied, or may yet be: no answer may say that it was not."""
 
@@ -450,7 +458,10 @@ class Engine(Protocol):
         ...
 
     async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
-        """The first `rows_max` rows of the range in key order, with keys and versions."""
+        """The first `rows_max` rows of the range in key order, with keys and versions.
+
+        An engine may return fewer, at least one, where they have many MiB: an empty list is the end.
+        """
         ...
 
     def commit(self, write_set: WriteSet) -> Awaitable[Committed | Conflict]:

@@ -45,8 +45,8 @@ from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefuse
 READ_ONLY: Final = "The explorer is read-only: it changes nothing."
 FORM_FIELDS_MAX: Final = 8000
 """Fields of a form: an entity of 252 properties has three for each; a selection has one for each entity."""
-FORM_PART_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Bytes of a field as it is sent. A whole entity may be one: 1 MiB in UTF-16, of which a character takes nine here."""
+FORM_PART_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of a field as it is sent. A whole entity may be one: 2 MiB in UTF-16, of which a character takes nine here."""
 
 Show = Callable[[Request], Response]
 Post = Callable[[Request, PostedForm], Response]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from tablestone import limits
+from tablestone.limits import EntityLimits
 from tablestone.model.edm import EdmType, EdmValue, utf16_length
 from tablestone.model.errors import StorageError
 from tablestone.model.keys import EntityKey
@@ -73,14 +74,19 @@ def entity_size(key: EntityKey, properties: Mapping[str, EdmValue]) -> int:
     return size
 
 
-def require_sizes(key: EntityKey, properties: Mapping[str, EdmValue]) -> None:
+def require_sizes(
+    key: EntityKey, properties: Mapping[str, EdmValue], most: EntityLimits = limits.OF_SERVICE
+) -> None:
     """Raise `EntityTooLarge` or `PropertyValueTooLarge`; the entity's size is checked first (wire 9)."""
-    if entity_size(key, properties) > limits.ENTITY_SIZE_BYTES_MAX:
-        raise StorageError("EntityTooLarge")
+    if entity_size(key, properties) > most.entity_bytes:
+        raise StorageError("EntityTooLarge", _TOO_LARGE.format(most.entity_bytes >> 20))
     for _, content in properties.values():
         if isinstance(content, str):
-            too_large = utf16_length(content) > limits.STRING_LENGTH_MAX
+            too_large = utf16_length(content) > most.string_length
         else:
-            too_large = isinstance(content, bytes) and len(content) > limits.BINARY_LENGTH_MAX
+            too_large = isinstance(content, bytes) and len(content) > most.binary_bytes
         if too_large:
             raise StorageError("PropertyValueTooLarge")
+
+
+_TOO_LARGE: Final = "The entity is larger than the maximum allowed size ({}MB)."

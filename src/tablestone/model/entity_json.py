@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from tablestone import limits
+from tablestone.limits import EntityLimits
 from tablestone.model.edm import (
     EdmType,
     EdmValue,
@@ -314,7 +315,9 @@ def _find_member(stored: bytes, plain: bytes, annotation: bytes) -> tuple[int, i
     return None
 
 
-def require_entity_limits(key: EntityKey, texts: Mapping[str, str]) -> None:
+def require_entity_limits(
+    key: EntityKey, texts: Mapping[str, str], most: EntityLimits = limits.OF_SERVICE
+) -> None:
     """Raise the error of the first limit that the entity breaks: number of properties, its size, single values.
 
     Short members cannot break a limit of size, so nothing is measured then: a text has at least one character for each
@@ -323,7 +326,8 @@ def require_entity_limits(key: EntityKey, texts: Mapping[str, str]) -> None:
     if len(texts) > limits.ENTITY_PROPERTIES_MAX:
         raise StorageError("TooManyProperties")
     if sum(map(len, texts.values())) > limits.STRING_LENGTH_MAX:
-        require_sizes(key, typed_properties(orjson.loads(f"{{{','.join(texts.values())}}}")))
+        properties = typed_properties(orjson.loads(f"{{{','.join(texts.values())}}}"))
+        require_sizes(key, properties, most)
 
 
 def typed_property(raw: RawEntity, name: str) -> EdmValue | None:

@@ -328,6 +328,7 @@ class Application:
             table_deletion_seconds=configuration.table_deletion_seconds,
             throughput=self._throughput,
             may_change_format=configuration.remote_indexes,
+            entity_limits=configuration.entity_limits,
         )
 
     @property

@@ -17,6 +17,7 @@ from tablestone import limits
 from tablestone.engines.contract import Engine, EngineUnavailable, Key, StoredRow
 from tablestone.engines.sqlite.salvage import SalvagedRows
 from tablestone.model.edm import format_date_time
+from tablestone.model.entity import require_sizes
 from tablestone.model.entity_json import (
     entity_renderer,
     key_of,
@@ -24,6 +25,7 @@ from tablestone.model.entity_json import (
     read_raw,
     typed_properties,
 )
+from tablestone.model.errors import StorageError
 from tablestone.model.keys import TABLE_NAME
 from tablestone.tables import storage_keys
 from tablestone.tables.account_incarnation import read_incarnation
@@ -40,8 +42,13 @@ _NO_READERS: DocumentReaders = {}
 _DOCUMENT_KINDS = {kind.value: kind for kind in DocumentKind}
 
 
-async def check_rows(engine: Engine, readers: DocumentReaders = _NO_READERS) -> list[str]:
-    """The faults of an engine's rows, a sentence each; empty if there are none."""
+async def check_rows(
+    engine: Engine, readers: DocumentReaders = _NO_READERS, large: list[str] | None = None
+) -> list[str]:
+    """The faults of an engine's rows, a sentence each; empty if there are none.
+
+    `large` gets the entities, in words, that only a server with `--entity-size` writes.
+    """
     found: list[str] = []
     tables: Tables = {}
     rest = storage_keys.EVERYTHING
@@ -50,6 +57,8 @@ async def check_rows(engine: Engine, readers: DocumentReaders = _NO_READERS) -> 
             # The catalog sorts before all entities, so every table is known before its first entity is read.
             for row in rows:
                 found.extend(_check_row(row, tables, readers))
+                if large is not None and _is_large(row):
+                    large.append(in_words(Key(row.partition, row.row), tables))
             rest = storage_keys.after(rest, rows[-1])
     except EngineUnavailable as error:
         is_start = rest is storage_keys.EVERYTHING
@@ -57,6 +66,20 @@ async def check_rows(engine: Engine, readers: DocumentReaders = _NO_READERS) -> 
         found.append(f"{begins}nothing can be read: {error}")
     # Nobody can say which entries a damaged row should have.
     return found or await _check_indexes(engine)
+
+
+def _is_large(row: StoredRow) -> bool:
+    """False for what cannot be read, which is a fault."""
+    is_entity = row.partition.startswith(storage_keys.ENTITIES)
+    try:
+        if is_entity and len(row.value) > limits.STRING_LENGTH_MAX:
+            raw = read_raw(row.value)
+            require_sizes(key_of(raw), typed_properties(raw))
+    except StorageError:
+        return True
+    except _UNREADABLE:
+        pass
+    return False
 
 
 async def _check_indexes(engine: Engine) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any, get_args
 from tablestone.clock import Clock
 from tablestone.cooperative_scheduling import Seconds, Turns
 from tablestone.engines.contract import Engine
+from tablestone.limits import OF_SERVICE, EntityLimits
 from tablestone.model import operations
 from tablestone.model.errors import StorageError, unknown_comp
 from tablestone.model.operations import Result
@@ -50,10 +51,12 @@ class TableService:
         table_deletion_seconds: int = 0,
         throughput: Throughput | None = None,
         may_change_format: bool = False,
+        entity_limits: EntityLimits = OF_SERVICE,
     ) -> None:
         """`may_change_format`: a request may make the first index, which changes the format of storage for good."""
         self._engine = engine
         self._may_change_format = may_change_format
+        self.entity_limits = entity_limits
         self.keeps_indexes = engine.capabilities.keeps_entries
         self._clock = clock
         self._seconds = seconds
@@ -240,7 +243,8 @@ class TableService:
             note = note_about(CommitKind.ENTITIES, owner, record)
             relies_on = relied_rows(self._engine, owner, record, generation)
             results = await commit_writes(
-                self._rows_of(record), note, writes, record.entries_of, relies_on
+                *(self._rows_of(record), note, writes),
+                *(self.entity_limits, record.entries_of, relies_on),
             )
             if results is not None:
                 return results

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from tablestone.engines.contract import Engine, Key, StoredRow
+from tablestone.engines.contract import Engine, Key, StoredRow, WriteTooLarge
 from tablestone.tables import storage_keys
-from tablestone.tables.catalog import read_record
+from tablestone.tables.catalog import every_table, read_record
 from tablestone.tables.metadata import DocumentKind
 from tablestone.tables.storage_keys import Tables, in_words
 
@@ -101,9 +101,13 @@ async def is_empty(engine: Engine) -> bool:
 
 
 async def move(source: Engine, target: RowTarget, progress: Progress) -> None:
-    """Bring every row of the source to the target; goes on where an earlier attempt stopped."""
+    """Bring every row of the source to the target; goes on where an earlier attempt stopped.
+
+    Names a row that is too large for the target.
+    """
     under_way: deque[tuple[Key, asyncio.Task[None]]] = deque()
     count = size = 0
+    too_large: WriteTooLarge | None = None
 
     async def end_oldest() -> None:
         key, task = under_way.popleft()
@@ -123,10 +127,19 @@ async def move(source: Engine, target: RowTarget, progress: Progress) -> None:
             progress(count, size)
         while under_way:
             await end_oldest()
+    except WriteTooLarge as error:
+        too_large = error
     finally:
         for _, task in under_way:
             task.cancel()
         await asyncio.gather(*(task for _, task in under_way), return_exceptions=True)
+    if too_large is not None:
+        assert too_large.key is not None
+        names = {table.table_id: table.name async for _account, table in every_table(source)}
+        place = in_words(too_large.key, names)
+        raise WriteTooLarge(
+            f"{place[0].upper()}{place[1:]} is too large for the target. {too_large}"
+        )
 
 
 async def compare(source: Engine, target: Engine, progress: Progress) -> StorageComparison:

@@ -18,12 +18,15 @@ from tablestone.engines.contract import (
     Committed,
     Engine,
     Expectation,
+    Mutation,
     Put,
     Refusal,
     ReliedRows,
     Update,
     WriteSet,
+    WriteTooLarge,
 )
+from tablestone.limits import EntityLimits
 from tablestone.model.entity import Entity
 from tablestone.model.entity_json import (
     entity_renderer,
@@ -62,7 +65,7 @@ def _put(key: EntityKey, texts: Mapping[str, str]) -> Put:
     return Put(entity_renderer(key, in_ordinal_order(texts)))
 
 
-def change_of(write: EntityWrite) -> Change:
+def change_of(write: EntityWrite, most: EntityLimits) -> Change:
     """The change that carries out the operation: what it expects of the entity, and what is stored then."""
     if isinstance(write, InsertEntity):
         key, members = write.entity
@@ -74,11 +77,11 @@ def change_of(write: EntityWrite) -> Change:
     if isinstance(write, (UpdateEntity, MergeEntity)):
         expectation = _expectation(write.if_match)
     if isinstance(write, (MergeEntity, InsertOrMergeEntity)):
-        return Change(row, expectation, Update(partial(_merged, write.entity)))
+        return Change(row, expectation, Update(partial(_merged, write.entity, most)))
     return Change(row, expectation, _put(write.entity.key, write.entity.members))
 
 
-def _merged(entity: Entity, current: bytes | None) -> Put | Refusal:
+def _merged(entity: Entity, most: EntityLimits, current: bytes | None) -> Put | Refusal:
     """Merge keeps what the operation does not name; a null never removes anything (wire 3.10)."""
     key, members = entity
     if current is None:
@@ -86,7 +89,7 @@ def _merged(entity: Entity, current: bytes | None) -> Put | Refusal:
     old = split_members(current)
     texts = {**old, **members}
     try:
-        require_entity_limits(key, texts)
+        require_entity_limits(key, texts, most)
     except StorageError as error:
         return Refusal(error)
     render = entity_renderer(key, in_ordinal_order(texts))
@@ -143,10 +146,46 @@ class EntityGroup:
         self.writes.append(write)
 
 
+def _limited(changes: Sequence[Change], most: int) -> list[Change]:
+    """The changes of a transaction that is refused if the entities, as they are stored, have more bytes than `most`.
+
+    An update keeps what is stored, so it is measured inside the commit.
+    """
+    put = sum(_stored_bytes(change.mutation) for change in changes)
+    if put > most:
+        raise _too_large(most)
+    sizes = [0] * len(changes)
+
+    def decide(index: int, update: Update, current: bytes | None) -> Put | Refusal:
+        decided = update.decide(current)
+        # Engines decide updates in their order; after an attempt in vain, later ones have their size of that attempt.
+        sizes[index] = _stored_bytes(decided)
+        if put + sum(sizes[: index + 1]) <= most:
+            return decided
+        return Refusal(_too_large(most))
+
+    return [
+        change._replace(mutation=Update(partial(decide, index, change.mutation)))
+        if isinstance(change.mutation, Update)
+        else change
+        for index, change in enumerate(changes)
+    ]
+
+
+def _too_large(most: int) -> StorageError:
+    text = f"The entities that the transaction writes would have more than {most >> 20} MiB as they are stored."
+    return StorageError("RequestBodyTooLarge", text)
+
+
+def _stored_bytes(mutation: Mutation | Refusal) -> int:
+    return len(mutation.render(1)) if isinstance(mutation, Put) else 0
+
+
 async def commit_writes(
     engine: Engine | LiveRows,
     note: Note,
     writes: Sequence[EntityWrite],
+    most: EntityLimits,
     entries_of: EntriesOf | None = None,
     relies_on: ReliedRows | None = None,
 ) -> list[WriteResult] | None:
@@ -155,10 +194,14 @@ async def commit_writes(
     Raises the error of the first operation that fails, with its `operation_index`. The note's subject is the table id.
     """
     partition = storage_keys.entity_partition(note.subject, entity_key(writes[0]).partition_key)
-    changes = [change_of(write) for write in writes]
-    outcome = await engine.commit(
-        WriteSet(partition, changes, note=note, entries_of=entries_of, relies_on=relies_on)
-    )
+    changes = [change_of(write, most) for write in writes]
+    if most.transaction_bytes is not None and len(changes) > 1:
+        changes = _limited(changes, most.transaction_bytes)
+    write_set = WriteSet(partition, changes, note=note, entries_of=entries_of, relies_on=relies_on)
+    try:
+        outcome = await engine.commit(write_set)
+    except WriteTooLarge as too_large:
+        raise StorageError("RequestBodyTooLarge", str(too_large)) from too_large
     if isinstance(outcome, Committed):
         return [write_result(*each) for each in zip(writes, changes, outcome.versions, strict=True)]
     if outcome.outdated:

@@ -314,7 +314,8 @@ class State:
         """What it commits is not recorded, and reaches the secondary at once."""
         self._retention = configuration.keep_changes
         self.tables = TableService(
-            self.engine, clock.ticks, clock.elapsed_seconds, storage_keys.fresh_table_id
+            *(self.engine, clock.ticks, clock.elapsed_seconds, storage_keys.fresh_table_id),
+            entity_limits=configuration.entity_limits,
         )
         self._sweeper = Sweeper(self.engine, clock.ticks, storage_keys.fresh_table_id)
         self._accounts = StoredAccounts(self.engine, clock.ticks)
@@ -460,7 +461,7 @@ class State:
                 raise SeedRefused(f"{table[:80]!r}: {error.code}: {error.text}") from None
         for row in rows:
             try:
-                entity = decode_entity(row.body, None)
+                entity = decode_entity(row.body, None, self.tables.entity_limits)
                 require_key_length(entity.key)
             except StorageError as error:
                 raise SeedRefused(f"{row.place}: {error.code}: {error.text}") from None

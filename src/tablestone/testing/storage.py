@@ -29,6 +29,7 @@ from tablestone.configuration import (
 )
 from tablestone.engines.change_record import Retention
 from tablestone.engines.kind import EngineUrl
+from tablestone.limits import ENTITY_SIZES
 from tablestone.model.errors import StorageError
 from tablestone.model.expiry import ExpiryPolicy
 from tablestone.model.operations import ChangesFound, ChangesSince, Since
@@ -77,8 +78,8 @@ class TableStorage:
     `engine` is `memory`, `sqlite` (in a directory that `close` removes) or the URL of an engine. The storage has the
     development account, whose key every SDK knows, and the accounts that `create_account` makes. With `realism`, the
     name of a deleted table stays taken for 40 seconds of the clock, pages end at the boundaries of partition ranges,
-    even without an entity, and the secondary is 60 seconds behind. `any_version` and `query_extensions` are options of
-    `tablestone serve`. `changes()` needs `keep_changes`.
+    even without an entity, and the secondary is 60 seconds behind. `any_version`, `query_extensions` and
+    `entity_size` are options of `tablestone serve`. `changes()` needs `keep_changes`.
     """
 
     def __init__(
@@ -90,8 +91,9 @@ class TableStorage:
         any_version: str = UnknownVersions.LATER.value,
         keep_changes: bool = False,
         query_extensions: bool = False,
+        entity_size: str = "1MiB",
     ) -> None:
-        _require_possible(engine, port, any_version)
+        _require_possible(engine, port, any_version, entity_size)
         self._engine_name = engine
         self._directory: Path | None = None
         self._thread: _ServingThread | None = None
@@ -104,6 +106,7 @@ class TableStorage:
             keep_changes=Retention(None, None) if keep_changes else None,
             remote_indexes=True,
             query_extensions=query_extensions,
+            entity_limits=ENTITY_SIZES[entity_size],
         )  # fmt: skip
         self.clock = StorageClock()
         self.faults = Faults(self.clock, realism=realism)
@@ -369,13 +372,15 @@ def _name_of(account: StorageAccount | str | None) -> str:
     return account if isinstance(account, str) else account.name
 
 
-def _require_possible(engine: Any, port: Any, any_version: Any) -> None:
+def _require_possible(engine: Any, port: Any, any_version: Any, entity_size: Any) -> None:
     if not isinstance(engine, str) or (engine not in ENGINES and ":" not in engine):
         raise StorageRefused(f"There is no engine {engine!r}: use memory, sqlite or a URL.")
     if not isinstance(port, int) or not 0 <= port <= PORT_MAX:
         raise StorageRefused(f"A port is a number from 0 to {PORT_MAX}, not {port!r}.")
     if any_version not in {form.value for form in UnknownVersions}:
         raise StorageRefused(f"any_version is 'later', 'true' or 'false', not {any_version!r}.")
+    if entity_size not in ENTITY_SIZES:
+        raise StorageRefused(f"entity_size is '1MiB' or '2MiB', not {entity_size!r}.")
 
 
 class _ServingThread:
@@ -415,6 +420,7 @@ class _ServingThread:
                 self._listener,
                 lambda: self._started.set_result(None),
             )
+            self.service.set_date = self._server.set_date
             self.service.count_connections(
                 self._server.connections, self._server.accepted, self._server.admission
             )

@@ -87,6 +87,10 @@ _NO_RETRIES: Final[Mapping[str, int]] = {"retry_total": 0, "retry_status": 0}
 _NEXT: Final = ("NextPartitionKey", "NextRowKey")
 
 
+BATCH_BYTES_MAX: Final = 3_500_000
+"""Bodies in one transaction. The service takes 4 MiB, envelope included."""
+
+
 class ContinuationToken(NamedTuple):
     """A continuation token: two opaque texts. An empty one is not sent: the service refuses `NextRowKey=`."""
 
@@ -442,7 +446,12 @@ class TableEndpoint:
         return etag
 
     def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
-        """Send one entity group transaction. Returns the new ETags; raises the error of the operation that failed."""
+        """Send one entity group transaction. Returns the new ETags; raises the error of the operation that failed.
+
+        One that is too long for a batch goes alone, as an entity of more than 1 MiB may have to.
+        """
+        if len(operations) == 1 and len(operations[0].body) > BATCH_BYTES_MAX:
+            return [self.write(table, operations[0])]
         mark = secrets.token_hex(8)
         body = self._batch_body(table, operations, mark)
         headers = {**_TRANSACTING, "Content-Type": f"multipart/mixed; boundary=batch_{mark}"}

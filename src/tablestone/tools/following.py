@@ -20,7 +20,7 @@ from tablestone.clock import TICKS_PER_SECOND, monotonic_seconds, system_clock
 from tablestone.model.edm import format_date_time, parse_date_time
 from tablestone.tools import odata
 from tablestone.tools.changes import ChangesPage, pages_of_changes
-from tablestone.tools.client import Operation, TableEndpoint
+from tablestone.tools.client import BATCH_BYTES_MAX, Operation, TableEndpoint
 from tablestone.tools.copying import Side, carry_expiry, refusal_of
 from tablestone.tools.errors import (
     ServiceError,
@@ -42,7 +42,7 @@ from tablestone.tools.positions import (
 from tablestone.tools.progress import shown_count, shown_seconds
 from tablestone.tools.resume_journal import Journal
 from tablestone.tools.same_target import Judgement, Verdict
-from tablestone.tools.writing import BATCH_BYTES_MAX, send_all
+from tablestone.tools.writing import send_all
 
 ATTEMPTS: Final = 200
 """Attempts of a request, in about an hour: a follower runs for days, and a side may be away meanwhile."""

@@ -167,7 +167,10 @@ def typed_value(name: str, value: Any, kind: EdmType) -> EdmValue:
 
 
 def require_storable(key: EntityKey, properties: Mapping[str, EdmValue]) -> None:
-    """Check keys, names and sizes (docs/protocol/wire.md, 1.3 and 9); `ValueError` with the service's code and text."""
+    """Check keys, names and sizes (docs/protocol/wire.md, 1.3 and 9); `ValueError` with the service's code and text.
+
+    The sizes are the largest that any service takes: the target refuses what is too large for it.
+    """
     try:
         for name, text in zip((PARTITION_KEY, ROW_KEY), key, strict=True):
             keys.require_key_in_body(name, text)
@@ -176,7 +179,7 @@ def require_storable(key: EntityKey, properties: Mapping[str, EdmValue]) -> None
             is_property(name)
         if len(properties) > limits.ENTITY_PROPERTIES_MAX:
             raise StorageError("TooManyProperties")  # noqa: TRY301 - a rule beside the others
-        entity.require_sizes(key, properties)
+        entity.require_sizes(key, properties, limits.OF_2_MIB)
     except StorageError as error:
         raise ValueError(f"{error.code}: {error.text}") from None
 

@@ -23,13 +23,11 @@ from tablestone.model.entity import TIMESTAMP
 from tablestone.model.filter_tree import print_literal
 from tablestone.model.keys import EntityKey, encode_key
 from tablestone.tools import odata
-from tablestone.tools.client import Operation, Query, RawEntity, TableEndpoint
+from tablestone.tools.client import BATCH_BYTES_MAX, Operation, Query, RawEntity, TableEndpoint
 from tablestone.tools.errors import ServiceError, TransferFailed
 from tablestone.tools.formats.rows import Row
 from tablestone.tools.retrying import InFlight, Retry
 
-BATCH_BYTES_MAX: Final = 3_500_000
-"""Bodies in one transaction. The service takes 4 MiB, envelope included."""
 LOOK_PAGES_MAX: Final = 3
 """Pages to read when looking for existing entities; the rest are read one by one."""
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from xml.etree.ElementTree import Element
 
 from tablestone.clock import TICKS_PER_SECOND
+from tablestone.limits import OF_SERVICE, EntityLimits
 from tablestone.model.edm import GeographyPoint, format_date_time, format_double
 from tablestone.model.entity import TIMESTAMP, Entity, is_identifier
 from tablestone.model.entity_json import (
@@ -84,10 +85,12 @@ def decode_table_name(body: bytes) -> str:
     return table_name_of(_members(body))
 
 
-def decode_entity(body: bytes, key_in_url: EntityKey | None) -> Entity:
+def decode_entity(
+    body: bytes, key_in_url: EntityKey | None, most: EntityLimits = OF_SERVICE
+) -> Entity:
     """The entity in a body, by the rules of JSON, except that a negative zero stays negative (wire 5.7)."""
     found = _members(body)
-    key, texts = entity_of_members(found, key_in_url, control_information=False)
+    key, texts = entity_of_members(found, key_in_url, most, control_information=False)
     negative = {
         name: name_part(name) + "-0.0"
         for name in texts

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, NoReturn
 
 from tablestone import limits
+from tablestone.limits import EntityLimits
 from tablestone.model.edm import EdmType
 from tablestone.model.entity import Entity
 from tablestone.model.errors import StorageError
@@ -88,6 +89,7 @@ class DecodedRequest(NamedTuple):
     """Whether the request is part of a batch."""
     extended: bool = False
     """Whether the server has the extensions of queries."""
+    entity_limits: EntityLimits = limits.OF_SERVICE
 
     @property
     def is_count(self) -> bool:
@@ -144,7 +146,7 @@ def table_in_url(address: Address) -> str:
 
 class _Reader(NamedTuple):
     table_name: Callable[[bytes], str]
-    entity: Callable[[bytes, EntityKey | None], Entity]
+    entity: Callable[[bytes, EntityKey | None, EntityLimits], Entity]
 
 
 _JSON: Final = _Reader(json_payload.decode_table_name, json_payload.decode_entity)
@@ -359,7 +361,7 @@ def get_entity(decoded: DecodedRequest) -> Operation:
 def insert(decoded: DecodedRequest) -> Operation:
     """An insert; its If-Match header is ignored (wire 14 row 21)."""
     table = table_in_url(decoded.address)
-    entity = _reader(decoded).entity(decoded.body, None)
+    entity = _reader(decoded).entity(decoded.body, None, decoded.entity_limits)
     require_key_length(entity.key)
     return InsertEntity(table, entity)
 
@@ -374,7 +376,7 @@ def _entity_write(
     if_match = _if_match(decoded.raw, method)
     if if_match is None and decoded.version < VERSION_UPSERTS:
         raise StorageError("MissingRequiredHeader")
-    entity = _reader(decoded).entity(decoded.body, decoded.address.key)
+    entity = _reader(decoded).entity(decoded.body, decoded.address.key, decoded.entity_limits)
     if if_match is not None:  # no entity with too long a key is found (wire 9)
         return under_condition(table, entity, if_match)
     require_key_length(entity.key)

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import orjson
 
+from tablestone.limits import OF_SERVICE, EntityLimits
 from tablestone.model.edm import (
     DATE_TIME_MAX,
     INT32_MAX,
@@ -134,13 +135,19 @@ def table_name_of(found: Members) -> str:
     return name
 
 
-def decode_entity(body: bytes, key_in_url: EntityKey | None) -> Entity:
+def decode_entity(
+    body: bytes, key_in_url: EntityKey | None, most: EntityLimits = OF_SERVICE
+) -> Entity:
     """The entity in a body. The key in the URL, if there is one, wins over the body's (wire 3.10, 5.5)."""
-    return entity_of_members(decode_object(body), key_in_url)
+    return entity_of_members(decode_object(body), key_in_url, most)
 
 
 def entity_of_members(
-    found: Members, key_in_url: EntityKey | None, *, control_information: bool = True
+    found: Members,
+    key_in_url: EntityKey | None,
+    most: EntityLimits,
+    *,
+    control_information: bool = True,
 ) -> Entity:
     """The entity with these members and annotations, checked.
 
@@ -164,7 +171,7 @@ def entity_of_members(
     for name in shape.illegal_names:
         if found[name] is not None:
             require_property_name(name)
-    require_entity_limits(key, texts)
+    require_entity_limits(key, texts, most)
     return Entity(key, texts)
 
 

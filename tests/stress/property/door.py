@@ -229,7 +229,7 @@ class Door:
         by_name = {name.lower().encode(): value.encode("latin-1") for name, value in pairs}
         path, _, query = target.encode().partition(b"?")
 
-        async def read_body() -> bytes:
+        async def read_body(_bytes_max: int) -> bytes:
             return request.body
 
         raw = RawRequest(request.method, path, query, by_name)

@@ -404,4 +404,4 @@ async def test_a_deletion_whose_client_gave_up_is_not_half_known(scene: Scene, t
 
 def straggling(table_id: bytes, insert: InsertEntity) -> WriteSet:
     partition = entity_partition(table_id, insert.entity.key.partition_key)
-    return WriteSet(partition, [change_of(insert)])
+    return WriteSet(partition, [change_of(insert, limits.OF_SERVICE)])

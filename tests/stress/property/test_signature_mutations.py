@@ -168,7 +168,7 @@ def test_none_gets_through_the_pipeline() -> None:
     )
     pipeline = Pipeline(service, Addresses(accounts), identities, lambda: _NOW)
 
-    async def read_body() -> bytes:
+    async def read_body(_bytes_max: int) -> bytes:
         return b"{}"
 
     async def status(request: Request) -> int:

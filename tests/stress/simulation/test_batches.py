@@ -17,6 +17,13 @@ from tablestone import limits
 from tablestone.engines.cassandra.connection import CALLS_MAX
 from tablestone.engines.cassandra.directory import FIRST, LEAF, make_root
 from tablestone.engines.contract import EngineUnavailable
+from tablestone.model.edm import EdmType, EdmValue
+from tablestone.model.entity import Entity
+from tablestone.model.entity_json import member
+from tablestone.model.errors import StorageError
+from tablestone.model.keys import EntityKey
+from tablestone.model.operations import EntityGroupTransaction, InsertEntity
+from tablestone.tables.account_incarnation import Named
 from tablestone.tables.storage_keys import TABLE_ID_LENGTH, entity_partition
 
 if TYPE_CHECKING:
@@ -83,6 +90,25 @@ def test_a_batch_that_is_too_long_is_refused() -> None:
         with pytest.raises(EngineUnavailable, match="exceeds allowed maximum"):
             await server.engine.connection.write(calls)
         await server.engine.connection.write(calls[:1])
+
+    assert carry_out(send).faults == []
+
+
+def test_a_transaction_that_the_nodes_never_take_is_refused_by_name() -> None:
+    """At once, where ServerBusy would have the client try it again."""
+
+    async def send(server: SimulatedServer) -> None:
+        server.engine.connection.write_bytes_max = 100_000
+        owner = Named("acct")
+        await server.service.catalog.create(owner, "Table")
+        values = {"V": member("V", EdmValue(EdmType.STRING, "x" * 30_000))}
+        writes = [InsertEntity("Table", Entity(EntityKey("p", str(n)), values)) for n in range(4)]
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(StorageError, match="RequestBodyTooLarge") as caught:
+            await server.service.execute(owner, EntityGroupTransaction("Table", "p", writes))
+        assert asyncio.get_running_loop().time() - began < 1
+        assert "the nodes of the cluster take 100,000" in caught.value.text
+        await server.service.execute(owner, EntityGroupTransaction("Table", "p", writes[:3]))
 
     assert carry_out(send).faults == []
 

@@ -22,6 +22,7 @@ from tablestone.engines.contract import (
     StorageId,
     StoredRow,
     WriteSet,
+    WriteTooLarge,
 )
 from tablestone.engines.memory import MemoryEngine
 from tablestone.engines.registry import open_engine
@@ -123,6 +124,26 @@ def test_a_directory_gets_every_row_with_its_version_however_often_it_is_interru
         assert (found.differences, found.described) == (0, [])
         assert (counts.tables, counts.accounts, counts.entities, counts.others) == (1, 1, 1300, 0)
         await copy.close()
+
+    asyncio.run(run())
+
+
+def test_a_row_that_is_too_large_for_the_target_is_named(tmp_path: Path) -> None:
+    class Narrow(NewDirectory):
+        async def write(self, rows: Sequence[StoredRow]) -> None:
+            for row in rows:
+                if len(row.value) > 1298:
+                    raise WriteTooLarge("It takes 1,298 bytes.", Key(row.partition, row.row))
+            await super().write(rows)
+
+    async def run() -> None:
+        source = await filled(ROWS)
+        told = (
+            "^The entity PartitionKey='p4', RowKey='r1299' of table tab is too large for the target. It takes 1,298 "
+            "bytes.$"
+        )
+        with pytest.raises(WriteTooLarge, match=told), Narrow(tmp_path / "new", SOURCE) as target:
+            await storage_migration.move(source, target, nothing)
 
     asyncio.run(run())
 

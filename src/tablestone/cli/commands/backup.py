@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import click
 
-from tablestone.cli.commands.check import problems_of
+from tablestone.cli.commands.check import problems_of, tell_large
 from tablestone.cli.local_directory import (
     SCHEME,
     BackupFailed,
@@ -154,14 +154,16 @@ def backup(target: str, keep: int | None, *, quiet: bool, **given: Any) -> None:
     with explaining_denial(f"The backup {wanted} was not made"):
         place = _place(wanted, directory, is_directory=keep is not None)
     undone = f"The backup {place} was not made"
+    large: list[str] = []
     try:
         with byte_progress("backup", quiet=quiet) as progress, explaining_failure(undone, place):
-            size = _make(directory, place, progress, key)
+            size = _make(directory, place, progress, key, large)
     except EngineDamaged as error:
         raise _damaged(directory, place, str(error)) from None
     except EngineUnavailable as error:
         raise BackupFailed(f"{undone}: {str(error).rstrip('.')}.") from None
     print(f"{place}: {shown_bytes(size)}, checked")
+    tell_large(large)
     if keep is not None:
         with explaining_failure(f"An older backup in {place.parent} was not removed", place):
             for path in remove_old(place.parent, keep):
@@ -197,7 +199,13 @@ def _place(target: Path, directory: Path, *, is_directory: bool) -> Path:
     return target
 
 
-def _make(directory: Path, place: Path, progress: ByteProgress, key: EncryptionKey | None) -> int:
+def _make(
+    directory: Path,
+    place: Path,
+    progress: ByteProgress,
+    key: EncryptionKey | None,
+    large: list[str],
+) -> int:
     """Make the backup, or nothing; returns its size in bytes."""
     with staging(place.parent) as staged:
         file = staged / DATABASE_NAME
@@ -205,7 +213,7 @@ def _make(directory: Path, place: Path, progress: ByteProgress, key: EncryptionK
         copy_database(directory, file, progress, key)
         with file.open("rb") as copied:
             digest = hashlib.file_digest(copied, "sha256").hexdigest()
-        if problems := problems_of_copy(staged, key):
+        if problems := problems_of_copy(staged, key, large):
             raise _damaged(directory, place, problems[0])
         # The sum comes first: a backup that is there has its sum.
         write_sum(place, digest)
@@ -214,9 +222,9 @@ def _make(directory: Path, place: Path, progress: ByteProgress, key: EncryptionK
         return place.stat().st_size
 
 
-def problems_of_copy(directory: Path, key: EncryptionKey | None) -> list[str]:
+def problems_of_copy(directory: Path, key: EncryptionKey | None, large: list[str]) -> list[str]:
     """The problems of a copied database; a full disk is an `OSError`, as it is for a file."""
     try:
-        return problems_of(str(EngineUrl(SCHEME, str(directory))), key)
+        return problems_of(str(EngineUrl(SCHEME, str(directory))), key, large)
     except EngineFull:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None

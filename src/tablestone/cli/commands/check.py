@@ -98,10 +98,15 @@ def keys_of(lost: Sequence[LostEntity]) -> str:
     return f"{shown}; and {more:,} more" if more > 0 else shown
 
 
-def problems_of(engine_url: str, key: EncryptionKey | None = None) -> list[str]:
-    """The problems found. `EngineRefused` if it cannot be opened; `EngineBroken` if nothing in it can be recognized."""
+def problems_of(
+    engine_url: str, key: EncryptionKey | None = None, large: list[str] | None = None
+) -> list[str]:
+    """The problems found; `large` gets what `tell_large` tells.
+
+    `EngineRefused` if it cannot be opened; `EngineBroken` if nothing in it can be recognized.
+    """
     try:
-        structure, rows = asyncio.run(_problems(engine_url, key))
+        structure, rows = asyncio.run(_problems(engine_url, key, large))
     except EngineBroken:
         explained = _explained(engine_url, key)
         if explained is None:
@@ -114,12 +119,24 @@ def problems_of(engine_url: str, key: EncryptionKey | None = None) -> list[str]:
     return _explained(engine_url, key) or [NOTHING_READABLE]
 
 
-async def _problems(engine_url: str, key: EncryptionKey | None) -> tuple[list[str], list[str]]:
+def tell_large(large: Sequence[str]) -> None:
+    """Name the entities that a server without --entity-size reads and does not write."""
+    if large:
+        more = f"; and {len(large) - KEYS_SHOWN:,} more" if len(large) > KEYS_SHOWN else ""
+        print(
+            f"{shown_entities(len(large))} of the size that only a server with --entity-size 2MiB writes: "
+            f"{'; '.join(large[:KEYS_SHOWN])}{more}"
+        )
+
+
+async def _problems(
+    engine_url: str, key: EncryptionKey | None, large: list[str] | None
+) -> tuple[list[str], list[str]]:
     """The problems of the structure and, if it has none, those of the rows."""
     engine: Engine = open_engine(engine_url, system_clock, read_only=True, key=key)
     try:
         structure = await engine.check()
-        return structure, [] if structure else await check_rows(engine, DOCUMENT_READERS)
+        return structure, [] if structure else await check_rows(engine, DOCUMENT_READERS, large)
     finally:
         await engine.close()
 
@@ -151,11 +168,13 @@ def check(**given: Any) -> int:
     configuration = read_configuration(given, os.environ)
     if capabilities_of(configuration.engine).stored_in is StoredIn.PROCESS:
         raise BrokenOption(f"There is nothing to check: {configuration.engine} stores nothing.")
+    large: list[str] = []
     try:
-        broken = problems_of(configuration.engine, configuration.encryption_key)
+        broken = problems_of(configuration.engine, configuration.encryption_key, large)
     except EngineBroken as damaged:
         broken = [str(damaged)]
     for line in broken:
         print(line)
+    tell_large(large)
     print(f"{where(configuration)}: {shown_count(len(broken), 'problem') if broken else 'healthy'}")
     return 1 if broken else 0

@@ -17,6 +17,7 @@ from tablestone.cli.commands.backup import (
     read_sum,
     sum_file,
 )
+from tablestone.cli.commands.check import tell_large
 from tablestone.cli.local_directory import (
     SCHEME,
     BackupFailed,
@@ -129,11 +130,12 @@ def restore(
     ):
         _require_file(source)
         with room_for_database(directory) as place:
-            _copy(source, place, progress, key)
+            large = _copy(source, place, progress, key)
             suspended, rules = asyncio.run(_suspend_expiry(place.parent, key))
             end_record(place, key)
         size = source.stat().st_size
     print(f"{directory}: restored from {source}, {shown_bytes(size)}, checked")
+    tell_large(large)
     tell_rules(rules)
     _tell_suspended(suspended, directory)
 
@@ -165,8 +167,13 @@ def _require_file(source: Path) -> None:
         )
 
 
-def _copy(source: Path, place: Path, progress: ByteProgress, key: EncryptionKey | None) -> None:
-    """Copy the backup and check the copy. `BackupFailed` if it is not whole, `EngineRefused` if it is no backup."""
+def _copy(
+    source: Path, place: Path, progress: ByteProgress, key: EncryptionKey | None
+) -> list[str]:
+    """Copy the backup and check the copy; returns what `tell_large` tells.
+
+    `BackupFailed` if it is not whole, `EngineRefused` if it is no backup.
+    """
     _require_length(source)
     expected = read_sum(source)
     place.touch(mode=0o600)
@@ -175,8 +182,9 @@ def _copy(source: Path, place: Path, progress: ByteProgress, key: EncryptionKey 
         raise BackupFailed(
             f"{source} is damaged: its SHA-256 is not the one in {sum_file(source)}. Nothing was restored."
         )
+    large: list[str] = []
     try:
-        problems = problems_of_copy(place.parent, key)
+        problems = problems_of_copy(place.parent, key, large)
     except EngineRefused as refused:
         sentence = str(refused).replace(str(place), str(source))
         sentence = sentence.replace(f"data directory {place.parent}", f"backup {source}")
@@ -185,6 +193,7 @@ def _copy(source: Path, place: Path, progress: ByteProgress, key: EncryptionKey 
     if problems:
         more = f" ({len(problems)} problems)" if len(problems) > 1 else ""
         raise BackupFailed(f"{source} is damaged: {problems[0]}{more}. Nothing was restored.")
+    return large
 
 
 async def _suspend_expiry(

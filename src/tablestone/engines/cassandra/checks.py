@@ -14,7 +14,7 @@ from cassandra import Unauthorized
 
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS, Clock
 from tablestone.engines.cassandra.cluster_url import ClusterAddress
-from tablestone.engines.cassandra.connection import Connection
+from tablestone.engines.cassandra.connection import UNLIMITED, Connection
 from tablestone.engines.cassandra.layout import (
     COMPACTION,
     GC_GRACE_SECONDS,
@@ -44,6 +44,8 @@ CLOCK_SECONDS_MAX: Final = 12 * 60 * 60
 class Examination:
     refusals: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    write_bytes_max: int = UNLIMITED
+    """The largest write that all nodes take that have shown their settings."""
 
 
 def examine(
@@ -235,6 +237,9 @@ def _examine_settings(node: str, settings: Mapping[str, str | None], found: Exam
     most = _bytes(settings.get("max_mutation_size")) or (
         (_bytes(settings.get("commitlog_segment_size")) or MUTATION_BYTES_ADVISED * 2) // 2
     )
+    message = _bytes(settings.get("native_transport_max_message_size")) or most
+    # The rest is for what nodes add to a write.
+    found.write_bytes_max = min(found.write_bytes_max, min(most, message) * 15 // 16)
     if most < MUTATION_BYTES_ADVISED:
         found.warnings.append(
             f"{node} takes writes of at most {most >> 10} KiB: larger transactions are refused. Set max_mutation_size: "

@@ -114,6 +114,7 @@ class Commits:
                 if listed <= 0:
                     listed = await self._directory.enlist(partition, listed)
             attempt = self._attempt(partition, changes, found, listed)
+            self._connection.require_takable(attempt.calls)
             try:
                 found = await self._send(partition, attempt, attempts)
             except EngineUnavailable as error:

@@ -36,7 +36,13 @@ from tablestone.engines.cassandra.session import (
     open_session,
     words_of_the_node,
 )
-from tablestone.engines.contract import EngineBusy, EngineRefused, EngineUnavailable
+from tablestone.engines.contract import (
+    EngineBusy,
+    EngineRefused,
+    EngineUnavailable,
+    Key,
+    WriteTooLarge,
+)
 from tablestone.engines.figures import Distribution
 
 PAUSE_SECONDS: Final = 0.02
@@ -148,6 +154,7 @@ UNNAMED: Final = (
     "(tombstone_failure_threshold), or a read is larger (local_read_size_fail_threshold), than the nodes allow."
 )
 """At SERIAL a node gives no code. The read is sent again, because the reason may pass."""
+UNLIMITED: Final = 1 << 62
 NOTHING_DONE: Final = (cassandra.Unavailable, NoHostAvailable, cassandra.RequestValidationException)
 """No node carried out the statement."""
 
@@ -158,6 +165,9 @@ class OutcomeInDoubt(Exception):
 
 class Connection:
     """A session of the driver. `chance` gives numbers from 0 to 1; `seconds` never steps back."""
+
+    write_bytes_max: int = UNLIMITED
+    """The largest batch that every node takes, as far as their settings are known."""
 
     def __init__(
         self,
@@ -293,6 +303,16 @@ class Connection:
         except Exception as error:
             raise OutcomeInDoubt(in_words(error)) from error
         return None if answer[0][0] else answer
+
+    def require_takable(self, calls: Sequence[Call], key: Key | None = None) -> None:
+        """Raise `WriteTooLarge` for writes that the nodes would refuse each time. `key` is that of their one row."""
+        size = sum(map(size_of, calls))
+        if size > self.write_bytes_max:
+            raise WriteTooLarge(
+                f"The write has {size:,} bytes, and the nodes of the cluster take {self.write_bytes_max:,} "
+                "(max_mutation_size, native_transport_max_message_size).",
+                key,
+            )
 
     async def ensure(self, statement: Statement, parameters: Sequence[Any]) -> None:
         """Send a conditional write until an answer comes: then this engine or another one has applied it.

@@ -91,6 +91,8 @@ class Load:
                 (self._state, (TIMESTAMP, mark, epoch, partition)),
                 *((self._row, (*row, TIMESTAMP)) for row in rows),
             ]
+            for row, call in zip(rows, calls[1:], strict=True):
+                self._connection.require_takable((call,), Key(partition, row.row))
             for piece in pieces(calls):
                 await self._connection.write(piece)
 

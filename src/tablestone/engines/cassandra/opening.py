@@ -41,6 +41,7 @@ def open_cassandra(
         found = examine(connection, clock, may_be_loading=may_be_loading)
         if found.refusals:
             raise EngineRefused(" ".join(found.refusals))
+        connection.write_bytes_max = found.write_bytes_max
         connection.every_node.leave()  # a server has no more questions to far nodes
         if storage is not None and storage_id(connection) != storage:
             raise EngineRefused(

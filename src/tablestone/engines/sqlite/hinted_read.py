@@ -415,7 +415,8 @@ class _Reading:
         walk, bounds = walk_of(KeyRange(start, end), self.walks)
         if rows is not None:
             # The index alone finds the key at which to stop. It limits the next statement, even one that takes no row.
-            key, number = self._end_of(walk, bounds, rows, is_first=not start.row)
+            begins = start if self.walks is FORWARDS else end
+            key, number = self._end_of(walk, bounds, rows, is_first=not begins.row)
             self.examined += number
             if key is not None:
                 next_key = key

@@ -21,7 +21,7 @@ from tablestone.engines.sqlite.data_directory import INDEXED_FORMAT_VERSION
 from tablestone.engines.sqlite.hinted_read import FORWARDS, HintedReader, Walks, walk_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from tablestone.engines.contract import Hint
 
@@ -31,6 +31,8 @@ SELECT partition, row, version, value FROM stored_rows
 WHERE (partition, row) >= (?, ?) AND (partition, row) < (?, ?) ORDER BY partition, row LIMIT ?
 """
 
+SCAN_BYTES: Final = 8 << 20
+"""About the most bytes of a scan: 500 entities of 2 MiB would be 3 GB."""
 _OF_ONE_VALUE: Final = """
 SELECT entry, partition, row FROM index_entries
 WHERE entry = ? AND (partition, row) >= (?, ?) AND (partition, row) < (?, ?)
@@ -90,11 +92,19 @@ class RowReader:
             raise unavailable("read", error) from error
 
     def scan(self, key_range: KeyRange, rows_max: int) -> list[StoredRow]:
+        rows: list[StoredRow] = []
+        size = 0
         try:
-            found: Iterable[Any] = self._execute(SCAN, (*key_range.start, *key_range.end, rows_max))
-            return [StoredRow(*stored) for stored in found]
+            # The end of this call frees the cursor, as in `_read_range`.
+            cursor = self._connection.cursor()
+            for stored in cursor.execute(SCAN, (*key_range.start, *key_range.end, rows_max)):
+                rows.append(StoredRow(*stored))
+                size += len(rows[-1].value)
+                if size >= SCAN_BYTES:
+                    break
         except apsw.Error as error:
             raise unavailable("read", error) from error
+        return rows
 
     def entries(self, start: Entry, end: Entry, entries_max: int, *, reverse: bool) -> list[Entry]:
         direction = "DESC" if reverse else "ASC"

@@ -14,8 +14,8 @@ from tablestone.wire.address import Parameters
 from tablestone.wire.encode import Form, Stamp
 from tablestone.wire.messages import RawRequest
 
-ReadBody = Callable[[], Awaitable[bytes]]
-"""Reads the request's body; raises `StorageError` if it is too large or does not arrive."""
+ReadBody = Callable[[int], Awaitable[bytes]]
+"""Reads a body of so many bytes at most; raises `StorageError` if it is too large or does not arrive."""
 
 
 class Means(NamedTuple):

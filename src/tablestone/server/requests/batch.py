@@ -68,7 +68,7 @@ async def answer_batch(step: Authenticated, method: str) -> Answer:
     if method != "POST":
         raise StorageError("MethodNotAllowed")
     step.record.is_batch = True
-    body = await step.read_body()
+    body = await step.read_body(limits.BODY_BYTES_MAX)
     batch = parse_batch(step.request.headers.get(b"content-type"), body, step.request)
     if batch.is_change_set and step.found.is_secondary:
         raise StorageError("InsufficientAccountPermissions")
@@ -130,7 +130,8 @@ def _head(step: Authenticated, request: RawRequest, form: Form) -> DecodedReques
                 raise StorageError("AtomFormatNotSupported")
     address = parse_resource(resource, account.name)
     given = (request, method, address, parameters, b"", step.stamp.version)
-    return DecodedRequest(*given, is_part=True, extended=step.means.extended)
+    most = step.means.service.entity_limits
+    return DecodedRequest(*given, is_part=True, extended=step.means.extended, entity_limits=most)
 
 
 def _names_count(resource: bytes, account: str) -> bool:
@@ -179,7 +180,8 @@ async def _change_set(step: Authenticated, batch: BatchRequest, forms: list[Form
     # A late error is found at the commit, and has the headers of the last operation (wire 7.3).
     part = parts[index if failure.early else -1]
     indexed = len(parts) > 1 or failure.early or failure.code in _INDEXED_ALWAYS
-    if failure.code == "ServerBusy":  # clients would blame the operation of the index (wire 7.3)
+    if failure.code in ("ServerBusy", "RequestBodyTooLarge"):
+        # Clients would blame the operation of the index (wire 7.3).
         indexed = False
     told = index if indexed else None
     answer = encode_error(failure, forms[part.head], step.stamp, step.means.clock(), told)

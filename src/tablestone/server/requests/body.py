@@ -39,7 +39,7 @@ class RequestBody:
         self.is_read = False
         self.size = 0
 
-    async def read(self) -> bytes:
+    async def read(self, bytes_max: int) -> bytes:
         """The whole body.
 
         Raises `MissingContentLengthHeader` for a body that has neither a length nor chunks (wire 2.1);
@@ -51,16 +51,14 @@ class RequestBody:
         is_chunked = b"transfer-encoding" in self._headers
         if length is None and not is_chunked:
             raise StorageError("MissingContentLengthHeader")
-        if length is not None and not is_chunked and int(length) > limits.BODY_BYTES_MAX:
+        if length is not None and not is_chunked and int(length) > bytes_max:
             self.is_read = False  # it need not be waited for, only discarded
             raise StorageError("RequestBodyTooLarge", at_front_door=True)
         if self._arriving.has_more:
             began = monotonic_seconds()
             try:
                 async with asyncio.timeout(limits.BODY_READ_SECONDS_MAX):
-                    body = await self._collect(
-                        limits.BODY_BYTES_MAX, limits.BODY_BYTES_DISCARDED_MAX
-                    )
+                    body = await self._collect(bytes_max, limits.BODY_BYTES_DISCARDED_MAX)
             except TimeoutError:
                 raise StorageError("OperationTimedOut", early=True) from None
             request_time.extend(monotonic_seconds() - began)
@@ -68,7 +66,7 @@ class RequestBody:
             body = await self._arriving.next_piece()
             if body is None:
                 raise StorageError("InvalidInput")
-        if body is None or len(body) > limits.BODY_BYTES_MAX:
+        if body is None or len(body) > bytes_max:
             raise StorageError("RequestBodyTooLarge", at_front_door=True)
         self.size = len(body)
         return body

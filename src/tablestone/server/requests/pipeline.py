@@ -277,10 +277,13 @@ class Pipeline:
                 return respond(await answer_batch(step, method), stamp)
             if found.is_secondary and method not in _READS:  # wire 1.1
                 raise StorageError("InsufficientAccountPermissions")  # noqa: TRY301
-            body = b"" if method in _BODILESS else await read_body()
+            most = self._service.entity_limits
+            body_max = most.body_bytes if is_odata else limits.BODY_BYTES_MAX
+            body = b"" if method in _BODILESS else await read_body(body_max)
             decoded = DecodedRequest(
                 *(request, method, address, parameters, body, stamp.version),
                 extended=means.extended,
+                entity_limits=most,
             )
             if not is_odata:
                 if not await self._is_there(step, address):

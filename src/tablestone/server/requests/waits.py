@@ -206,5 +206,5 @@ class Waits:
                 waiting.wake(self._examined)
 
 
-async def _no_body() -> bytes:
+async def _no_body(_bytes_max: int) -> bytes:
     return b""
