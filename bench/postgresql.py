@@ -2,7 +2,7 @@
 
     operations    a server of one worker beside asyncpg with the same statements and as many connections
     partition     commits of one partition, whose lock is held while a standby answers, beside commits of many
-    bloat         sizes and dead rows while 20,000 entities are merged, for --seconds, with --fillfactor
+    bloat         sizes and dead rows while 20,000 entities are merged, for --seconds, with --fillfactor, --per-second
     drivers       the call that commits, by asyncpg and by psycopg 3; a point read, alone and with catalogue rows
 
 It starts PostgreSQL itself, and writes to the disk as PostgreSQL does by default. POSTGRESQL chooses its version.
@@ -274,7 +274,13 @@ async def bloat(url: str, options: argparse.Namespace) -> None:
         await admin.execute(f"ALTER TABLE {schema}.rows SET (fillfactor = {options.fillfactor})")
         await admin.execute(f"VACUUM FULL {schema}.rows")
 
+    due = time.perf_counter()
+
     async def merge(_number: int) -> None:
+        nonlocal due
+        if options.per_second:
+            due = max(due, time.perf_counter() - 1) + 1 / options.per_second
+            await asyncio.sleep(due - time.perf_counter())
         at = secrets.randbelow(ROWS)
         value = b"m" * (800 + secrets.randbelow(448))
         change = Change(names[at], ANY, Put(lambda _version: value))
@@ -324,6 +330,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=how_many, default=5)
     parser.add_argument("--seconds", type=seconds, default=2.0)
     parser.add_argument("--fillfactor", type=how_many)
+    parser.add_argument(
+        "--per-second", type=how_many, help="merges; without it as many as possible"
+    )
     parser.add_argument("--url", help=argparse.SUPPRESS)
     parser.add_argument("--operation", help=argparse.SUPPRESS)
     options = parser.parse_args()
