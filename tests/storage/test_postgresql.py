@@ -172,6 +172,22 @@ async def test_a_page_does_not_fetch_the_values_that_it_leaves_unread(
 
 
 @pytest.mark.asyncio
+async def test_a_scan_ends_after_some_mib(url: str, proxy: Proxy) -> None:
+    """1,000 rows of 1 MiB would fill the memory of a sweep."""
+    async with opened(through(proxy, url)) as engine:
+        for number in range(30):
+            value = secrets.token_bytes(1 << 20)
+            await committed(engine, insert(b"p", b"%02d" % number, value))
+        before, rest, seen = proxy.bytes_received, WHOLE, list[bytes]()
+        while rows := await engine.scan(rest, rows_max=1_000):
+            assert proxy.bytes_received - before < 9 << 20
+            seen += [row.row for row in rows]
+            before = proxy.bytes_received
+            rest = KeyRange(Key(rows[-1].partition, rows[-1].row + b"\0"), WHOLE.end)
+        assert seen == [b"%02d" % number for number in range(30)]
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize(("name", "hint", "held"), HOLDS, ids=[row[0] for row in HOLDS])
 async def test_what_a_hint_leaves_out_does_not_cross_the_network(
     url: str, proxy: Proxy, name: str, hint: Hint, held: set[int]
