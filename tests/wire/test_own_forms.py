@@ -17,7 +17,7 @@ import pytest
 from sas_signing import completed, query_of, signed
 from signing import shared_key_lite
 from storage.engines_under_test import URL
-from storage.slow_engine import LEASE_SECONDS, RememberingMemory, SlowEngine
+from storage.slow_engine import LEASE_SECONDS, MemoryOfServers, SlowEngine
 from tablestone.clock import TICKS_PER_SECOND
 from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.contract import ANY, Change, Engine, EngineUnavailable, Put, WriteSet
@@ -427,7 +427,7 @@ def test_two_ask_for_the_same(tables: Tables) -> None:
 def as_cluster(_engine: Engine) -> Engine:
     """With leases, over a network."""
     leases = Leases(LEASE_SECONDS)
-    return SlowEngine(RememberingMemory(engine_clock.ticks), Random(1), leases=leases, passes=True)
+    return SlowEngine(MemoryOfServers(engine_clock.ticks), Random(1), leases=leases, passes=True)
 
 
 engine_clock = Clock()
