@@ -553,6 +553,7 @@ async def test_what_cannot_be_used_is_said_in_a_sentence(
         ("postgresql://u:secret@h/d", "A password has no place in the engine's URL"),
         ("postgresql://h/", "its form is"),
         ("postgresql://h/d?schema=Big", "small letters"),
+        ("postgresql://h/d?schema=public", "the schema public is for all programs, and the tables"),
         ("postgresql://h/d?connections=0", "from 1 to"),
         ("postgresql://h/d?fenced=no", "fenced is yes, or left out"),
         ("postgresql://h/d?wait=1", "there is no option 'wait'"),
