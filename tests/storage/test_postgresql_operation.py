@@ -28,11 +28,13 @@ from server_process import start_server
 from storage.conftest import HeldClock
 from storage.postgresql_server import Cut, Proxy, running_server, why_not
 from storage.write_sets import committed, insert
+from tablestone.cli import storage_move
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.engines.contract import EngineBusy, EngineRefused, EngineUnavailable, Key, KeyRange
 from tablestone.engines.postgresql.address import parse_address
 from tablestone.engines.registry import open_engine
 from tablestone.tables.storage_keys import is_for_leases
+from tablestone.tables.storage_migration import compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -865,6 +867,36 @@ def in_use(url: str, tmp_path: Path) -> None:
         ended = tablestone("postgresql", "unload", "--to", tmp_path / "new", "--engine", place)
         assert ended.status == 2
         assert f"is in use from {seen}: stop every server first." in ended.stderr
+
+
+@pytest.mark.sdk
+def test_a_move_that_was_not_alone_to_its_end_does_not_count(
+    directory: Path, url: str, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection with the lock is lost in the middle: a server may have written."""
+    holder = (
+        "SELECT pg_terminate_backend(pid) FROM pg_locks "
+        "WHERE locktype = 'advisory' AND objsubid = 2 AND mode = 'ExclusiveLock'"
+    )
+
+    async def compared_alone(*given: Any) -> Any:
+        assert len(await _run(port, holder)) == 1
+        return await compare(*given)
+
+    tablestone("postgresql", "init", "--engine", url)
+    load = ("postgresql", "load", "--from", directory, "--engine", url)
+    unload = ("postgresql", "unload", "--to", tmp_path / "new", "--engine", url)
+    said = "Another program may have used the schema"
+    for command in (load, unload):
+        with monkeypatch.context() as cut:
+            cut.setattr(storage_move, "compare", compared_alone)
+            ended = tablestone(*command)
+        assert (ended.status, ended.lines, said in ended.stderr) == (1, [], True), ended
+        assert not (tmp_path / "new").exists()
+        refused = tablestone("check", "--engine", url)
+        assert refused.status == (2 if command is load else 0)
+        assert tablestone(*command).status == 0
+    assert stored_in(f"sqlite:{tmp_path / 'new'}") == stored_in(url)
 
 
 def test_a_load_that_was_interrupted_keeps_servers_out_and_is_continued(
