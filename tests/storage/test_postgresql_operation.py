@@ -30,6 +30,7 @@ from storage.postgresql_server import Cut, Proxy, running_server, why_not
 from storage.write_sets import committed, insert
 from tablestone.cli import storage_move
 from tablestone.clock import TICKS_PER_SECOND, system_clock
+from tablestone.engines import request_time
 from tablestone.engines.contract import EngineBusy, EngineRefused, EngineUnavailable, Key, KeyRange
 from tablestone.engines.postgresql.address import parse_address
 from tablestone.engines.registry import open_engine
@@ -47,7 +48,7 @@ ROLE = "server"
 FSYNC, NO_STANDBY_ASKED, NO_STANDBY, UNFENCED = (
     "PostgreSQL has fsync = off",
     "PostgreSQL waits for no standby",
-    "No synchronous standby answers PostgreSQL now",
+    "Too few synchronous standbys answer PostgreSQL now",
     "Nothing says that an old primary",
 )
 
@@ -235,6 +236,10 @@ def test_settings_that_may_lose_data_are_told(url: str, port: int) -> None:
             assert told() == [UNFENCED]
             # The role sees that there is a standby, and not that it is synchronous.
             assert told("&fenced=yes") == told("&fenced=yes", ROLE) == []
+            for names, is_there in (("ANY 1 (*)", True), ("ANY 2 (*)", False), ("2(a,*)", False)):
+                with settings(port, synchronous_standby_names=names):
+                    assert (told("&fenced=yes") == []) is is_there
+                    assert (told("&fenced=yes", ROLE) == []) is is_there
 
 
 @contextlib.contextmanager
@@ -777,6 +782,31 @@ async def test_the_name_of_a_host_may_lead_elsewhere(
         await engine.get(Key(b"p", b"r"))
     address = "127.0.0.1"
     assert await engine.get(Key(b"p", b"r")) == b"value"
+    await engine.close()
+
+
+@pytest.mark.asyncio
+async def test_a_host_that_does_not_answer_in_time_is_named(
+    url: str, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tablestone.engines.postgresql import connections  # noqa: PLC0415 - needs the driver
+
+    proxy = Proxy(port)
+    engine = open_engine(url.replace(f":{port}/", f":{proxy.port}/"), system_clock)
+    await committed(engine, insert(b"p", b"r"))
+    proxy.is_held = True
+    said = f"127.0.0.1:{proxy.port} "
+
+    async def get(seconds: float) -> None:
+        request_time.begin(seconds)
+        with pytest.raises(EngineBusy, match=said + "does not answer in time"):
+            await engine.get(Key(b"p", b"r"))
+
+    await asyncio.create_task(get(0.3))
+    monkeypatch.setattr(connections, "CONNECT_SECONDS_MAX", 0.3)
+    said = rf"there is no connection to 127.0.0.1:{proxy.port} \(it "
+    await asyncio.create_task(get(5))
+    proxy.close()
     await engine.close()
 
 
