@@ -24,6 +24,7 @@ from certificates import write_pair
 from cli.admin_pages import json_page
 from cli.command_line import Ended, tablestone
 from cli.small_disk import small_disk
+from cli.trace_collector import collecting
 from server_process import start_server
 from storage.conftest import HeldClock
 from storage.postgresql_server import Cut, Proxy, running_server, why_not
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+CLIENT = 3
+"""The kind of a span for a call of the database."""
 WHOLE = KeyRange(Key(b"", b""), Key(b"\xff" * 8, b""))
 ROLE = "server"
 """A role with no rights but those that it gets."""
@@ -759,6 +762,64 @@ def requests_of(engine: Any) -> int:
 def measured(engine: Any) -> Any:
     values = engine.measure()
     return values["postgresql_lock_wait_seconds"], values["postgresql_connects"]
+
+
+@pytest.mark.sdk
+def test_traces_and_plans_show_the_calls_of_a_request(url: str, tmp_path: Path) -> None:
+    """How many statements each request needs, and which way a query takes."""
+    with collecting() as collector:
+        traced = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
+            "OTEL_BSP_SCHEDULE_DELAY": "100",
+        }
+        command = [sys.executable, "-m", "tablestone"]
+        more = ("--engine", url, "--workers", "1")
+        server = start_server(tmp_path, *more, command=command, environment=traced)
+        try:
+            service = TableServiceClient.from_connection_string(server.connection_string)
+            table = service.create_table("Plans")
+            for number in range(3):
+                key = {"PartitionKey": "p", "RowKey": f"{number}"}
+                table.create_entity({**key, "n": number, "s": "x"})
+            made = tablestone("index", "create", "Plans", "n", "--yes", "--engine", url)
+            assert made.status == 0, made
+            table.get_entity("p", "1")  # this server has the index by now
+            endpoint = {"AZURE_STORAGE_CONNECTION_STRING": server.connection_string}
+            for asked, plan, found in (
+                ("PartitionKey eq 'p' and RowKey eq '1'", "point", 1),
+                ("PartitionKey eq 'p'", "partition", 3),
+                ("n eq 1", "index", 1),
+                ("s eq 'y'", "table scan", 0),
+            ):
+                explain = ("query", "Plans", "--filter", asked, "--explain")
+                told = tablestone(*explain, environment=endpoint)
+                lines = [line for line in told.stderr.splitlines() if line.startswith("plan: ")]
+                assert (told.status, len(told.lines), lines) == (0, found, [f"plan: {plan}"]), told
+                assert "\ncost: 1 request, " in told.stderr
+        finally:
+            server.stop()
+    spans = collector.spans
+    assert {s.attributes["db.system.name"] for s in spans if s.kind == CLIENT} == {"postgresql"}
+
+    def calls(operation: str) -> list[list[Any]]:
+        """In each request with this operation: the calls of the engine, each with the rows that it returned."""
+        requests = sorted((s.start, s.span) for s in spans if s.name == f"execute {operation}")
+        return [
+            [
+                (call.name, call.attributes.get("db.response.returned_rows"))
+                for call in sorted(spans, key=lambda call: call.start)
+                if call.parent == request
+            ]
+            for _start, request in requests
+        ]
+
+    # The first one reads the table's row, which is in memory then.
+    assert [each[-1:] for each in calls("InsertEntity")] == [[("commit", None)]] * 3
+    assert calls("GetEntity")[0][-1:] == [("get", 1)]
+    point, partition, index, scan, *_ = calls("QueryEntities")
+    assert [point[-1:], partition[-1:], scan[-1:]] == [[("read", n)] for n in (1, 3, 0)]
+    assert ("entries", 1) in index
+    assert index[-1] == ("read", 1)
 
 
 @pytest.mark.asyncio
