@@ -39,13 +39,15 @@ from tablestone.tables.storage_keys import is_for_leases
 from tablestone.tables.storage_migration import compare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 CLIENT = 3
 """The kind of a span for a call of the database."""
 WHOLE = KeyRange(Key(b"", b""), Key(b"\xff" * 8, b""))
+PATIENCE_SECONDS = 60.0
+"""The machine may be busy with other work."""
 ROLE = "server"
 """A role with no rights but those that it gets."""
 FSYNC, NO_STANDBY_ASKED, NO_STANDBY, UNFENCED = (
@@ -93,16 +95,31 @@ def execute(port: int, statements: str) -> list[Any]:
 @contextlib.contextmanager
 def settings(port: int, **changed: str) -> Iterator[None]:
     """Change settings of the database's server for a while."""
+    before = {name: _setting(port, name) for name in changed}
     for name, value in changed.items():
         execute(port, f"ALTER SYSTEM SET {name} = '{value}'")
-    execute(port, "SELECT pg_reload_conf()")
-    time.sleep(0.2)  # its processes read the file
+    _reload(port, changed)
     try:
         yield
     finally:
-        execute(port, "ALTER SYSTEM RESET ALL")
-        execute(port, "SELECT pg_reload_conf()")
-        time.sleep(0.2)
+        for name in changed:
+            execute(port, f"ALTER SYSTEM SET {name} = '{before[name]}'")
+        _reload(port, before)
+
+
+def _setting(port: int, name: str) -> str:
+    [(value,)] = execute(port, f"SHOW {name}")
+    return str(value)
+
+
+def _reload(port: int, expected: Mapping[str, str]) -> None:
+    """Wait until new connections have the settings: the server may read its file late."""
+    execute(port, "SELECT pg_reload_conf()")
+    until = time.monotonic() + PATIENCE_SECONDS
+    while {name: _setting(port, name) for name in expected} != expected:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    time.sleep(0.2)  # its other processes do the same
 
 
 def as_role(url: str, role: str = ROLE) -> str:
@@ -253,7 +270,7 @@ def synchronous_standby(port: int) -> Iterator[None]:
         command = [f"{programs}/pg_receivewal", "--synchronous", "--no-loop", "-D", directory]
         receiver = subprocess.Popen([*command, "-h127.0.0.1", f"-p{port}", "-Upostgres"])
         try:
-            until = time.monotonic() + 20
+            until = time.monotonic() + PATIENCE_SECONDS
             while not execute(port, "SELECT FROM pg_stat_replication WHERE sync_state = 'sync'"):
                 assert time.monotonic() < until
                 time.sleep(0.05)
@@ -610,10 +627,10 @@ class Served:
     def disconnect(self) -> None:
         """Connections that live do not notice; and a commit on one that is just cut may have any outcome."""
         leave = (
-            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{self.role}'"
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+            f"WHERE usename = '{self.role}'"
         )
         execute(self.port, leave)
-        time.sleep(0.1)
 
     def write(self) -> int:
         """The status of an insert."""
@@ -627,7 +644,7 @@ class Served:
         return 201
 
     def wait_for(self, status: int) -> None:
-        until = time.monotonic() + 20
+        until = time.monotonic() + PATIENCE_SECONDS
         while self.write() != status:
             assert time.monotonic() < until
             time.sleep(0.1)
@@ -668,7 +685,7 @@ def test_a_full_disk_refuses_writes_and_reads_go_on(served: Served) -> None:
         try:
             served.wait_for(503)
             assert len(list(served.table.list_entities(select=["RowKey"]))) == served.stored
-            until = time.monotonic() + 20
+            until = time.monotonic() + PATIENCE_SECONDS
             while "PostgreSQL has no room" not in served.server.stderr:
                 assert time.monotonic() < until
                 time.sleep(0.1)
@@ -684,7 +701,7 @@ def test_health_tells_what_may_lose_data_now(served: Served) -> None:
 
     def wait_until_told(*beginnings: str, expected: int = 200) -> None:
         """The last probe may be of a moment ago."""
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE_SECONDS
         seen: list[Any] = []
         while True:
             status, members = json_page(served.server, "/health/ready")
@@ -712,7 +729,7 @@ def test_health_tells_what_may_lose_data_now(served: Served) -> None:
     wait_until_told(NO_STANDBY_ASKED)
     served.execute("UPDATE {schema}.storage SET format = 2")
     served.disconnect()
-    until = time.monotonic() + 30
+    until = time.monotonic() + PATIENCE_SECONDS
     while "has the format 2" not in str(json_page(served.server, "/health/ready")):
         assert time.monotonic() < until
         time.sleep(0.2)
@@ -802,7 +819,10 @@ def test_traces_and_plans_show_the_calls_of_a_request(url: str, tmp_path: Path) 
     assert {s.attributes["db.system.name"] for s in spans if s.kind == CLIENT} == {"postgresql"}
 
     def calls(operation: str) -> list[list[Any]]:
-        """In each request with this operation: the calls of the engine, each with the rows that it returned."""
+        """In each request with this operation: the calls of the engine, each with the rows that it returned.
+
+        Among them are those that read rows of the catalogue, if a lease has ended.
+        """
         requests = sorted((s.start, s.span) for s in spans if s.name == f"execute {operation}")
         return [
             [
@@ -813,13 +833,12 @@ def test_traces_and_plans_show_the_calls_of_a_request(url: str, tmp_path: Path) 
             for _start, request in requests
         ]
 
-    # The first one reads the table's row, which is in memory then.
-    assert [each[-1:] for each in calls("InsertEntity")] == [[("commit", None)]] * 3
-    assert calls("GetEntity")[0][-1:] == [("get", 1)]
+    assert [each.count(("commit", None)) for each in calls("InsertEntity")] == [1, 1, 1]
+    assert ("get", 1) in calls("GetEntity")[0]
     point, partition, index, scan, *_ = calls("QueryEntities")
-    assert [point[-1:], partition[-1:], scan[-1:]] == [[("read", n)] for n in (1, 3, 0)]
-    assert ("entries", 1) in index
-    assert index[-1] == ("read", 1)
+    for each, rows in ((point, 1), (partition, 3), (index, 1), (scan, 0)):
+        assert ("read", rows) in each
+        assert (("entries", 1) in each) == (each is index)
 
 
 @pytest.mark.asyncio
