@@ -389,6 +389,18 @@ async def test_writers_whose_locks_have_equal_numbers_do_not_wait_for_each_other
 
 
 @pytest.mark.asyncio
+async def test_a_commit_takes_64_locks_and_no_more(url: str) -> None:
+    def relying_on(count: int) -> WriteSet:
+        relied = ReliedRows([(Key(b"%d" % n, b"r"), ABSENT) for n in range(count)], None)
+        return WriteSet(b"p", [Change(b"r", ANY, put(b"v"))], relies_on=relied)
+
+    async with opened(url) as engine:
+        await committed(engine, relying_on(63))
+        with pytest.raises(EngineUnavailable, match="rows of 64 other partitions: at most 63"):
+            await engine.commit(relying_on(64))
+
+
+@pytest.mark.asyncio
 async def test_a_commit_begins_again_after_a_deadlock(url: str) -> None:
     import asyncpg  # noqa: PLC0415
 

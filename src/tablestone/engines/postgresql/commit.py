@@ -20,6 +20,7 @@ from tablestone.engines.contract import (
     Conflict,
     EngineBusy,
     EngineRefused,
+    EngineUnavailable,
     OutcomeUnknown,
     Put,
     Reindex,
@@ -44,6 +45,8 @@ waits for a lock (`connections.SETTINGS`)."""
 OUTCOME_SECONDS_MAX: Final = 10.0
 """Seconds to find out what became of a commit: a failover takes some."""
 PAUSE_SECONDS: Final = 0.1
+LOCKS_MAX: Final = 64
+"""Of a commit: PostgreSQL has room for so many of each connection (max_locks_per_transaction). Two are enough."""
 APPLIED, CONFLICT, OUTDATED_ROWS, LOW_VERSION, NO_SESSION = b"a", b"c", b"o", b"v", b"s"
 """The answers of `commit_rows`."""
 NOT_CARRIED_OUT: Final = b"n"
@@ -239,6 +242,10 @@ class Commits:
         own_lock = self.lock_of(partition)
         relied = [] if relies_on is None else relies_on.rows
         shared = {self.lock_of(key.partition) for key, _version in relied} - {own_lock}
+        if len(shared) >= LOCKS_MAX:
+            raise EngineUnavailable(
+                f"A commit relies on rows of {len(shared):,} other partitions: at most {LOCKS_MAX - 1} can be locked."
+            )
         relied_keys = [stored_key(*key) for key, _version in relied]
         keys = [stored_key(partition, change.row) for change in changes]
         values = [
