@@ -256,9 +256,8 @@ def test_settings_that_may_lose_data_are_told(url: str, port: int) -> None:
             assert told() == [UNFENCED]
             # The role sees that there is a standby, and not that it is synchronous.
             assert told("&fenced=yes") == told("&fenced=yes", ROLE) == []
-            for names, is_there in (("ANY 1 (*)", True), ("ANY 2 (*)", False), ("2(a,*)", False)):
+            for names, is_there in (("ANY 1 (*)", True), ("2(a,*)", False)):
                 with settings(port, synchronous_standby_names=names):
-                    assert (told("&fenced=yes") == []) is is_there
                     assert (told("&fenced=yes", ROLE) == []) is is_there
 
 
@@ -802,12 +801,8 @@ def test_traces_and_plans_show_the_calls_of_a_request(url: str, tmp_path: Path) 
             assert made.status == 0, made
             table.get_entity("p", "1")  # this server has the index by now
             endpoint = {"AZURE_STORAGE_CONNECTION_STRING": server.connection_string}
-            for asked, plan, found in (
-                ("PartitionKey eq 'p' and RowKey eq '1'", "point", 1),
-                ("PartitionKey eq 'p'", "partition", 3),
-                ("n eq 1", "index", 1),
-                ("s eq 'y'", "table scan", 0),
-            ):
+            assert len(list(table.query_entities("PartitionKey eq 'p'"))) == 3
+            for asked, plan, found in (("n eq 1", "index", 1), ("s eq 'y'", "table scan", 0)):
                 explain = ("query", "Plans", "--filter", asked, "--explain")
                 told = tablestone(*explain, environment=endpoint)
                 lines = [line for line in told.stderr.splitlines() if line.startswith("plan: ")]
@@ -835,8 +830,8 @@ def test_traces_and_plans_show_the_calls_of_a_request(url: str, tmp_path: Path) 
 
     assert [each.count(("commit", None)) for each in calls("InsertEntity")] == [1, 1, 1]
     assert ("get", 1) in calls("GetEntity")[0]
-    point, partition, index, scan, *_ = calls("QueryEntities")
-    for each, rows in ((point, 1), (partition, 3), (index, 1), (scan, 0)):
+    partition, index, scan, *_ = calls("QueryEntities")
+    for each, rows in ((partition, 3), (index, 1), (scan, 0)):
         assert ("read", rows) in each
         assert (("entries", 1) in each) == (each is index)
 
