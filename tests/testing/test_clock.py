@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any
 
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
@@ -15,7 +17,7 @@ from azure.data.tables import (
 )
 
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
-from tablestone.testing import ClockRefused, StorageClock, TableStorage
+from tablestone.testing import ClockRefused, StorageClock, StorageTransport, TableStorage
 
 MOMENT = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
 
@@ -57,6 +59,26 @@ def test_an_entity_never_gets_an_older_timestamp(storage: TableStorage, table: T
     assert len(set(etags)) == 4
     moments = [etag.rstrip("Z'\"") for etag in etags]
     assert moments == sorted(moments)
+
+
+@pytest.mark.parametrize("transport", [None, StorageTransport], ids=["socket", "none"])
+def test_the_date_of_answers_follows_the_clock(
+    storage: TableStorage, transport: type[StorageTransport] | None
+) -> None:
+    options = {"transport": transport(storage)} if transport else {}
+    table = TableClient.from_connection_string(storage.connection_string, "Orders", **options)
+    table.create_table()
+    dates: list[str] = []
+
+    def note(response: Any) -> None:
+        dates.append(response.http_response.headers["Date"])
+
+    for moment in (MOMENT, MOMENT - timedelta(days=1000)):
+        storage.clock.freeze(moment)
+        list(table.query_entities("PartitionKey eq 'a'", raw_response_hook=note))
+    assert [parsedate_to_datetime(date) for date in dates] == [
+        moment.replace(microsecond=0) for moment in (MOMENT, MOMENT - timedelta(days=1000))
+    ]
 
 
 def test_timestamps_of_different_entities_are_those_of_the_clock(

@@ -64,7 +64,8 @@ INTER_PARTITION_INDEX: Final = Rule(
     _SCAN,
     _COPY + ": the query then reads {gain}.{several}{instead}",
     "Each write becomes two requests to two partitions, which cannot share a transaction: the copy lags until the "
-    "second request succeeds. Let a queue retry that request, and make it idempotent.{more}",
+    "second request succeeds. Let a queue retry that request, and make it idempotent.{more}"
+    + rule.library("indexed-tables"),
 )
 INDEX_ENTITIES: Final = Rule(
     "index-entities",
@@ -76,7 +77,7 @@ INDEX_ENTITIES: Final = Rule(
     + " with nothing but the present keys in it, because an entity has {mean} bytes: the query then reads "
     "{gain}, and a point read gets each entity.{several}{instead}",
     "Each insert, and each change of these properties, becomes two requests to two partitions, which are eventually "
-    "consistent.{more}",
+    "consistent.{more}" + rule.library("indexed-tables"),
 )
 INTRA_PARTITION_INDEX: Final = Rule(
     "intra-partition-index",
@@ -87,7 +88,7 @@ INTRA_PARTITION_INDEX: Final = Rule(
     "{because} each entity a second time into its partition, under RowKey `{row_key}`: the query then reads "
     "{gain}.{several}{instead}",
     "Each write becomes one entity group transaction of two entities, so the copies are always equal, and the "
-    "partition has twice the entities.{room}",
+    "partition has twice the entities.{room}" + rule.library("indexed-tables"),
 )
 ROW_KEY_ALONE: Final = Rule(
     "row-key-alone",
@@ -170,7 +171,8 @@ LOG_TAIL: Final = Rule(
     "The query `{filter}` of {table} {reads}, and only the last entities are used.",
     "No query returns the last entities first: begin the RowKey with inverted ticks, in 19 digits, so that `$top` "
     "returns the newest.",
-    "Writes cost the same as before; all of them still go to one end of the partition.",
+    "Writes cost the same as before; all of them still go to one end of the partition."
+    + rule.library("keys"),
 )
 WHOLE_TABLE: Final = Rule(
     "whole-table",

@@ -62,6 +62,12 @@ TARGETS: Final = Source(
     "https://learn.microsoft.com/en-us/azure/storage/tables/scalability-targets",
 )
 
+
+def library(chapter: str) -> str:
+    """The end of a cost: where the patterns' library does it (docs/patterns)."""
+    return f" A library does this in Python: docs/patterns/{chapter}.md."
+
+
 Facts = Mapping[str, object]
 """The values of a finding by their names in the templates. `filter`, `partition`, `partition_key` and `row_key` become
 fields of the advice too; `severity` replaces that of the rule."""

@@ -85,7 +85,7 @@ HIGH_VOLUME_DELETE: Final = Rule(
     "{deletes} entities of {table} were deleted one by one, and their keys follow time.",
     "Use one table for each day or month, with the period in its name, and delete the table.",
     "Deletes become one request for each period; a query over several periods becomes one for each table, and a "
-    "new table is slow until Azure has divided it.",
+    "new table is slow until Azure has divided it." + rule.library("many-entities"),
 )
 LOG_DATA: Final = Rule(
     "log-data",
@@ -105,7 +105,8 @@ CONTENTION: Final = Rule(
     "{conflicts} writes to {table} were refused because another writer came first; {updates} updates succeeded.",
     "Give each writer its own entity, such as a counter for each worker, and add them up when they are read; or let "
     "one worker apply the changes from a queue.",
-    "Writes cost the same; a read becomes a row range instead of a point.",
+    "Writes cost the same; a read becomes a row range instead of a point."
+    + rule.library("counters"),
 )
 WIDE_ENTITY: Final = Rule(
     "wide-entity",
@@ -114,7 +115,8 @@ WIDE_ENTITY: Final = Rule(
     "An entity has half of the properties that it can have.",
     "Entities of {table} have up to {properties} of the {most} properties that one can have.",
     "Divide such an entity into several of the same partition, with a number at the end of the RowKey.",
-    "A write of the whole becomes one transaction, and a read of it a row range.",
+    "A write of the whole becomes one transaction, and a read of it a row range."
+    + rule.library("large-values"),
     severity=Severity.NOTE,
 )
 LARGE_ENTITY: Final = Rule(
@@ -124,7 +126,8 @@ LARGE_ENTITY: Final = Rule(
     "An entity has half of the bytes that it can have.",
     "Entities of {table} have up to {size} of the 1,024 KiB that one can have.",
     "Keep the large value in a blob, and its address in the entity.",
-    "Each write of the value becomes two requests: the blob first, then the entity.",
+    "Each write of the value becomes two requests: the blob first, then the entity."
+    + rule.library("large-values"),
     severity=Severity.NOTE,
 )
 SINGLE_WRITES: Final = Rule(

@@ -67,6 +67,7 @@ class HttpServer:
         self._serving = Serving(application, self.admission, proxies)
         self.connections = self._serving.connections
         self._source = source
+        self.set_date = self._serving.set_date
         self._tls = None if certificate is None else certificate.context
         self._on_ready = on_ready
         self._accepted = 0
@@ -81,12 +82,12 @@ class HttpServer:
 
     async def serve(self) -> None:
         """Serve until `stop` is called and the requests under way are answered."""
-        self._serving.set_date(formatdate(usegmt=True))
+        self.set_date(formatdate(usegmt=True))
         await self._begin()
         while not self._exit_asked.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._exit_asked.wait(), TICK_SECONDS)
-            self._serving.set_date(formatdate(usegmt=True))
+            self.set_date(formatdate(usegmt=True))
         await self._end()
 
     async def _begin(self) -> None:

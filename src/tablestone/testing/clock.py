@@ -1,8 +1,8 @@
 """A clock that a test controls: freeze it, set it, advance it, or let it tick at another rate.
 
-It decides Timestamps, ETags, the validity of signatures and tokens, expiry, and how long a table's deletion takes. An
-entity's Timestamp never goes back, even if the clock does. The date of a request signed with a shared key is checked
-against the machine's clock, because the SDKs take it from there.
+It decides Timestamps, ETags, the header Date, the validity of signatures and tokens, expiry, and how long a table's
+deletion takes. An entity's Timestamp never goes back, even if the clock does. The date of a request signed with a
+shared key is checked against the machine's clock, because the SDKs take it from there.
 """
 
 import math

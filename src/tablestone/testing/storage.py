@@ -415,6 +415,7 @@ class _ServingThread:
                 self._listener,
                 lambda: self._started.set_result(None),
             )
+            self.service.set_date = self._server.set_date
             self.service.count_connections(
                 self._server.connections, self._server.accepted, self._server.admission
             )

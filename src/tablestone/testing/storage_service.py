@@ -1,9 +1,11 @@
 """The application of `tablestone serve` with a storage's engine, clock and records, on an event loop of the caller."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from email.utils import formatdate
 from typing import Any, Final
 
-from tablestone.clock import Clock, system_clock
+from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS, Clock, system_clock
 from tablestone.configuration import Configuration
 from tablestone.engines.contract import Engine
 from tablestone.server.application import Application, Parts
@@ -46,6 +48,8 @@ class StorageService:
         self.clock = clock
         self.requests = requests
         self.faults = faults
+        self.set_date: Callable[[str], None] = lambda _: None
+        """Gives the connections their header Date, which follows the test's clock."""
         self._state: State | None = None
         parts = Parts(
             self._now,
@@ -74,6 +78,11 @@ class StorageService:
         if self._state is not None:
             await self._state.primary.close()
 
+    def date(self) -> str:
+        """The header Date of an answer now."""
+        seconds = (self.clock.ticks() - UNIX_EPOCH_TICKS) / TICKS_PER_SECOND
+        return formatdate(seconds, usegmt=True)
+
     async def answer(self, request: RawRequest, arriving: Arriving) -> RawResponse | None:
         record = self.requests.begin(
             request.method, loggable_path(request.raw_path), _headers_without_secrets(request)
@@ -87,6 +96,7 @@ class StorageService:
             CURRENT.reset(token)
         if record.retry_after is not None:
             response.headers.append((b"retry-after", b"%d" % record.retry_after))
+        self.set_date(self.date())
         if record.ending is not None:
             await end_connection(record.ending, response, arriving)
             return None

@@ -63,6 +63,7 @@ def exchange(storage: TableStorage, request: RawRequest, body: bytes) -> Future[
     async def answer(service: StorageService) -> RawResponse:
         response = await service.answer(request, _Arrived(body))
         assert response is not None, "the answer of a fault needs a connection"
+        response.headers.append((b"date", service.date().encode("ascii")))
         return response
 
     return storage.begin(answer)

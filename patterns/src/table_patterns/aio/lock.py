@@ -1,0 +1,115 @@
+"""A lock: a lease on an entity, with a number that grows with each holder.
+
+A lock of a service can never stop a holder that was paused and goes on too late. It is useful only where the resource
+that it guards gets the number with each request and refuses a smaller one than it has seen.
+"""
+
+import asyncio
+import random
+from datetime import timedelta
+from time import monotonic
+from typing import Any, Final
+from uuid import uuid4
+
+from azure.core import MatchConditions
+from azure.data.tables import EdmType, EntityProperty, TableEntity, UpdateMode
+from azure.data.tables.aio import TableClient
+
+from table_patterns.aio.answers import FAILED, is_refused, pause_after, stored_entity
+from table_patterns.errors import LockLost, LockNotAcquired
+from table_patterns.keys import CompositeKey
+from table_patterns.results import Held
+from table_patterns.service_time import ServiceTime
+
+PAUSE_SECONDS: Final = 0.5
+_KEY: Final = CompositeKey(str)
+
+
+class Lock:
+    """A lock of this name. One row is kept for each name that was ever used: it has the last number.
+
+    No two holders have the same number, whatever fails. A holder has `seconds` from the beginning of its request;
+    another one gets the lock only when the service's clock says that they are over.
+    """
+
+    def __init__(
+        self, table: TableClient, name: str, seconds: float = 30, partition_key: str = "locks"
+    ) -> None:
+        if seconds <= 0:
+            raise ValueError("A lock is held for more than 0 seconds.")
+        self._table = table
+        self._keys = {"PartitionKey": partition_key, "RowKey": _KEY.encode(name)}
+        self._seconds = seconds
+
+    async def acquire(self, wait_seconds: float = 0) -> Held:
+        """Get the lock. Raises `LockNotAcquired` if another client still holds it after `wait_seconds`."""
+        deadline = monotonic() + wait_seconds
+        while True:
+            clock = ServiceTime()
+            stored = await self._stored(clock)
+            if stored is None or self._is_free(stored, clock):
+                held = await self._take(stored)
+                if held is not None and held.seconds_left > 0:
+                    return held
+            left = deadline - monotonic()
+            if left <= 0:
+                raise LockNotAcquired(f"Another client holds {self._keys['RowKey']}.")
+            await asyncio.sleep(min(left, PAUSE_SECONDS * random.uniform(0.5, 1)))
+
+    async def renew(self, held: Held) -> Held:
+        """Hold the lock for its `seconds` from now. Raises `LockLost` if another client has taken it."""
+        stored = await self._stored(ServiceTime())
+        if stored is not None and stored["Token"] == held.token:
+            again = await self._write(stored, held.number, uuid4().hex)
+            if again is not None:
+                return again
+        raise LockLost(
+            f"Another client has taken {self._keys['RowKey']} since number {held.number}."
+        )
+
+    async def release(self, held: Held) -> bool:
+        """Give the lock back; returns whether it was still this holder's."""
+        stored = await self._stored(ServiceTime())
+        if stored is None or stored["Token"] != held.token:
+            return False
+        await self._write(stored, held.number, "")
+        return True
+
+    async def _stored(self, clock: ServiceTime) -> TableEntity | None:
+        keys = self._keys["PartitionKey"], self._keys["RowKey"]
+        return await stored_entity(self._table, *keys, raw_response_hook=clock)
+
+    def _is_free(self, stored: TableEntity, clock: ServiceTime) -> bool:
+        return not stored["Token"] or clock.is_older(stored, timedelta(seconds=stored["Seconds"]))
+
+    async def _take(self, stored: TableEntity | None) -> Held | None:
+        number = stored["Number"].value + 1 if stored else 1
+        return await self._write(stored, number, uuid4().hex)
+
+    async def _write(self, stored: TableEntity | None, number: int, token: str) -> Held | None:
+        """Write if nobody has written since. None if somebody has."""
+        began = monotonic()
+        entity: dict[str, Any] = {
+            **self._keys,
+            "Number": EntityProperty(number, EdmType.INT64),
+            "Token": token,
+            "Seconds": float(self._seconds),
+        }
+        try:
+            if stored is None:
+                await self._table.create_entity(entity)
+            else:
+                await self._table.update_entity(
+                    entity,
+                    UpdateMode.REPLACE,
+                    etag=stored.metadata["etag"],
+                    match_condition=MatchConditions.IfNotModified,
+                )
+        except FAILED as error:
+            if not is_refused(error, 409, 412):
+                await pause_after(error, 0)
+            # The write may have been carried out all the same: the token tells whose is stored.
+            now = await self._stored(ServiceTime())
+            if now is None or now["Token"] != token or now["Number"].value != number:
+                return None
+        return Held(number, token, began + self._seconds)

@@ -1,0 +1,123 @@
+"""A counter over several partitions, for more increments than one entity or partition takes."""
+
+import asyncio
+import hashlib
+import random
+from datetime import timedelta
+from typing import Any, Final
+from uuid import uuid4
+
+from azure.core import MatchConditions
+from azure.core.exceptions import ResourceExistsError
+from azure.data.tables import EdmType, EntityProperty, UpdateMode
+from azure.data.tables.aio import TableClient
+
+from table_patterns.aio.answers import FAILED, is_refused, pause_after, stored_entity
+from table_patterns.aio.partitions import bulk_delete
+from table_patterns.errors import AnotherSize, Conflicts
+from table_patterns.keys import CompositeKey, Padded
+from table_patterns.service_time import ServiceTime
+
+ATTEMPTS_MAX: Final = 200
+PAUSE_SECONDS: Final = 0.02
+IDS_ARE_KEPT: Final = timedelta(hours=24)
+SHARDS_MAX: Final = 1000
+_NAME: Final = CompositeKey(str)
+_SHARD: Final = CompositeKey(str, Padded(3))
+_ID: Final = CompositeKey(str, prefix="id!")
+_COUNT_ROW: Final = "count"
+
+
+class ShardedCounter:
+    """A counter of this name. `create` it once; its number of shards is fixed then.
+
+    An increment has an id: repeated within 24 h, after a time-out say, it counts once. The id chooses the shard.
+    """
+
+    def __init__(self, table: TableClient, name: str) -> None:
+        self._table = table
+        self._name = name
+        self._shards = 0
+
+    async def create(self, shards: int = 8) -> None:
+        """Create the counter, unless it is there. Raises `AnotherSize` if it is there with another number of shards."""
+        if not 1 <= shards <= SHARDS_MAX:
+            raise ValueError(f"A counter has 1 to {SHARDS_MAX} shards.")
+        keys = {"PartitionKey": _NAME.encode(self._name), "RowKey": "shards"}
+        try:
+            await self._table.create_entity({**keys, "Shards": shards})
+        except ResourceExistsError:
+            if (stored := await self._size()) != shards:
+                raise AnotherSize(f"{self._name} has {stored} shards, not {shards}.") from None
+        self._shards = shards
+
+    async def increment(self, by: int = 1, increment_id: str | None = None) -> bool:
+        """Count; returns False if an increment of this id had been counted before.
+
+        Raises `Conflicts` if other clients change the shard each time. After any other error, the outcome is unknown:
+        ask again with the same id.
+        """
+        increment_id = increment_id or uuid4().hex
+        digest = hashlib.sha256(increment_id.encode("utf-8", "surrogatepass")).digest()
+        partition = self._partition(int.from_bytes(digest[:8], "big") % await self._size())
+        row = _ID.encode(increment_id)
+        once = {"PartitionKey": partition, "RowKey": row}
+        unanswered = 0
+        for attempt in range(ATTEMPTS_MAX):
+            stored = await stored_entity(self._table, partition, _COUNT_ROW)
+            value = (stored["Value"].value if stored else 0) + by
+            count = {
+                "PartitionKey": partition,
+                "RowKey": _COUNT_ROW,
+                "Value": EntityProperty(value, EdmType.INT64),
+            }
+            operation: Any = ("create", count)
+            if stored:
+                condition = {
+                    "etag": stored.metadata["etag"],
+                    "match_condition": MatchConditions.IfNotModified,
+                }
+                operation = ("update", count, {"mode": UpdateMode.REPLACE, **condition})
+            try:
+                await self._table.submit_transaction([("create", once), operation])
+                return True
+            except FAILED as error:
+                if is_refused(error, 409, 412):
+                    if await stored_entity(self._table, partition, row):
+                        return unanswered > 0
+                else:  # the next attempt is refused by the id, if this one was carried out
+                    unanswered = await pause_after(error, unanswered)
+            await asyncio.sleep(PAUSE_SECONDS * random.uniform(0, min(attempt + 1, 20)))
+        raise Conflicts(f"{ATTEMPTS_MAX} attempts to count in {partition} met other clients.")
+
+    async def total(self) -> int:
+        """The sum over the shards, a point read for each.
+
+        It has every increment that was acknowledged before, and none that begins later; it is no snapshot of a moment.
+        """
+        stored = [
+            await stored_entity(self._table, self._partition(shard), _COUNT_ROW)
+            for shard in range(await self._size())
+        ]
+        return sum(each["Value"].value for each in stored if each)
+
+    async def forget(self) -> int:
+        """Delete the ids that are older than 24 h by the service's clock; returns how many. Run it each hour or day."""
+        deleted = 0
+        for shard in range(await self._size()):
+            clock = ServiceTime()
+            partition = self._partition(shard)
+            await stored_entity(self._table, partition, _COUNT_ROW, raw_response_hook=clock)
+            before = (clock.now - IDS_ARE_KEPT).strftime("%Y-%m-%dT%H:%M:%SZ")
+            old = f"PartitionKey eq '{partition}' and {_ID.filter('RowKey')} and Timestamp lt datetime'{before}'"
+            deleted += (await bulk_delete(self._table, old)).deleted
+        return deleted
+
+    def _partition(self, shard: int) -> str:
+        return _SHARD.encode(self._name, shard)
+
+    async def _size(self) -> int:
+        if not self._shards:
+            stored = await self._table.get_entity(_NAME.encode(self._name), "shards")
+            self._shards = stored["Shards"]
+        return self._shards

@@ -1,0 +1,54 @@
+"""Reads that several patterns share, and what follows when a write has no answer."""
+
+import random
+import time
+from typing import Any, Final
+
+from azure.core.exceptions import (
+    HttpResponseError,
+    ResourceNotFoundError,
+    ServiceRequestError,
+    ServiceResponseError,
+)
+from azure.data.tables import TableClient, TableEntity, TableErrorCode
+
+FAILED: Final = (HttpResponseError, ServiceRequestError, ServiceResponseError, OSError)
+"""What the client raises. Where the answer to a transaction is cut, the errors of its transport are not wrapped."""
+UNANSWERED_MAX: Final = 5
+PAUSE_SECONDS: Final = 0.2
+
+
+def stored_entity(
+    table: TableClient, partition_key: str, row_key: str, **options: Any
+) -> TableEntity | None:
+    """The entity, or None. A table that is not there, or that is being deleted, is an error."""
+    try:
+        return table.get_entity(partition_key, row_key, **options)
+    except ResourceNotFoundError as error:
+        if is_of_table(error):
+            raise
+        return None
+
+
+def is_of_table(error: BaseException) -> bool:
+    """Whether an error says that the table is not there, or is being deleted."""
+    codes = (TableErrorCode.TABLE_NOT_FOUND, TableErrorCode.TABLE_BEING_DELETED)
+    return getattr(error, "error_code", None) in codes
+
+
+def is_refused(error: BaseException, *statuses: int) -> bool:
+    """Whether the service answered one of these statuses, so that nothing was written; not because of the table."""
+    return getattr(error, "status_code", None) in statuses and not is_of_table(error)
+
+
+def pause_after(error: Exception, unanswered: int) -> int:
+    """Wait a little after a write that may have been carried out; returns how many there were now.
+
+    The client does not send transactions and inserts again by itself. Raises the error if it is another one, or the
+    fifth.
+    """
+    status = getattr(error, "status_code", None)
+    if (status is not None and status < 500) or unanswered + 1 == UNANSWERED_MAX:
+        raise error
+    time.sleep(PAUSE_SECONDS * 2**unanswered * random.uniform(0.5, 1))
+    return unanswered + 1

@@ -1,0 +1,393 @@
+"""A table whose entities are found by other properties than their keys: index entities, kept by those who write.
+
+A near index lies in the partition of its entities and changes in their transaction, so it is exact. A far one lies in
+partitions of its own, one for each value, and follows: the transaction of an entity also writes an outbox row that
+names what to do, and whoever finds the row later does it again, as often as it takes.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+from azure.core import MatchConditions
+from azure.core.exceptions import (
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceModifiedError,
+    ResourceNotFoundError,
+)
+from azure.data.tables import EntityProperty, TableClient, TableEntity, UpdateMode
+
+from table_patterns.errors import Conflicts, OutcomeUnknown
+from table_patterns.keys import CompositeKey
+from table_patterns.results import Checked, Place
+from table_patterns.service_time import ServiceTime
+from table_patterns.sync.answers import FAILED, is_of_table, is_refused, pause_after, stored_entity
+
+ATTEMPTS_MAX: Final = 50
+MARKS_KEPT: Final = 8
+VALUE_UNITS_MAX: Final = 64
+"""Of a value in an index key; of a longer one, its hash is there. A reader compares the entity's own value."""
+GIVEN_UP_AFTER: Final = timedelta(minutes=10)
+INDEXES_MAX: Final = 15
+"""So that an outbox row can name two places of each."""
+MARKS: Final = "IndexMarks"
+NAMES: Final = "IndexNames"
+_RESERVED: Final = "~"
+_NEAR: Final = CompositeKey(str, str, str, prefix="~index!")
+_FAR_PARTITION: Final = CompositeKey(str, str, prefix="~index!")
+_FAR_ROW: Final = CompositeKey(str, str)
+_OUTBOX: Final = CompositeKey(str, str, prefix="~outbox!")
+
+
+class IndexedTable:
+    """A table with near and far indexes on properties. Every writer must use it, with the same indexes.
+
+    Row keys and partition keys that begin with `~` are its own. Each entity has two more properties, `IndexMarks` and
+    `IndexNames`; they are not in what it returns.
+    """
+
+    def __init__(
+        self, table: TableClient, near: tuple[str, ...] = (), far: tuple[str, ...] = ()
+    ) -> None:
+        """`near` and `far` are names of properties, at most 15."""
+        names = (*near, *far)
+        if not 0 < len(set(names)) == len(names) <= INDEXES_MAX:
+            raise ValueError(f"Give 1 to {INDEXES_MAX} properties, each once.")
+        self._table = table
+        self._near = near
+        self._far = far
+        self._names = f"{','.join(sorted(near))};{','.join(sorted(far))}"
+
+    def insert(self, entity: Mapping[str, Any]) -> None:
+        """Insert an entity. Raises `ResourceExistsError` if its keys are taken."""
+
+        def make(old: TableEntity | None) -> dict[str, Any]:
+            if old is not None:
+                raise ResourceExistsError(f"{old['RowKey']} exists already.")
+            return dict(entity)
+
+        self._change(entity["PartitionKey"], entity["RowKey"], make)
+
+    def put(self, entity: Mapping[str, Any], etag: str | None = None) -> None:
+        """Insert or replace an entity; with an ETag, only if that is stored, else it raises `ResourceModifiedError`."""
+        self._change(entity["PartitionKey"], entity["RowKey"], lambda _: dict(entity), etag)
+
+    def merge(self, entity: Mapping[str, Any], etag: str | None = None) -> None:
+        """Set some properties of an entity, as `put` does. Raises `ResourceNotFoundError` if it is not there."""
+
+        def make(old: TableEntity | None) -> dict[str, Any]:
+            if old is None:
+                raise ResourceNotFoundError(f"{entity['RowKey']} does not exist.")
+            return {**old, **entity}
+
+        self._change(entity["PartitionKey"], entity["RowKey"], make, etag)
+
+    def delete(self, partition_key: str, row_key: str, etag: str | None = None) -> None:
+        """Delete an entity, if it is there; the ETag is as for `put`."""
+        self._change(partition_key, row_key, lambda _: None, etag)
+
+    def find(
+        self, name: str, value: Any, partition_key: str | None = None
+    ) -> Iterator[TableEntity]:
+        """The entities whose property has this value. A near index needs the partition.
+
+        Each is read and compared, so none is wrong. An index entity that is wrong is deleted, if the caller may. By a
+        far index, an entity whose writer was stopped is missing until a sweep.
+        """
+        value_key = _value_key(name, value)
+        if name in self._far:
+            query_filter = f"PartitionKey eq '{_FAR_PARTITION.encode(name, value_key)}'"
+        elif name not in self._near:
+            raise ValueError(f"{name} has no index.")
+        elif partition_key is None:
+            raise ValueError(f"The index on {name} is near: give the partition key.")
+        else:
+            rows = _NEAR.filter("RowKey", name, value_key)
+            query_filter = f"PartitionKey eq '{_quoted(partition_key)}' and {rows}"
+        for hit in self._table.query_entities(query_filter):
+            partition, row = self._entity_of(hit)
+            if partition_key is not None and partition != partition_key:
+                continue
+            entity = stored_entity(self._table, partition, row)
+            if entity is not None and _key_of(entity, name) == value_key:
+                yield _plain(entity)
+            else:
+                self._repair(hit)
+
+    def sweep(self, given_up_after: timedelta = GIVEN_UP_AFTER) -> int:
+        """Finish what writers left, which wrote longer ago than that by the service's clock; returns how much it was.
+
+        It looks for outbox rows in the whole table. Any number of processes may do this at once.
+        """
+        clock = ServiceTime()
+        done = 0
+        outbox = self._table.query_entities(_OUTBOX.filter("RowKey"), raw_response_hook=clock)
+        for row in outbox:
+            if not clock.is_older(row, given_up_after):
+                continue
+            # Writing the row makes it young: nobody else takes it, unless this process is stopped too.
+            try:
+                claimed = self._table.update_entity(
+                    row, UpdateMode.REPLACE, **_if_unchanged(_etag_of(row))
+                )
+            except (ResourceModifiedError, ResourceNotFoundError) as error:
+                if is_of_table(error):
+                    raise
+                continue
+            self._follow(row, claimed["etag"])
+            done += 1
+        return done
+
+    def build(self) -> int:
+        """Write the entities that were there before an index, with their index entities; returns how many."""
+        built = 0
+        for entity in self._entities():
+            if entity.get(NAMES) != self._names:
+                keys = entity["PartitionKey"], entity["RowKey"]
+                self._change(*keys, lambda old: dict(old) if old is not None else None)
+                built += 1
+        return built
+
+    def check(self) -> Checked:
+        """Compare all entities and all index entities; run it while nobody writes. It reads the whole table."""
+        expected: set[Place] = set()
+        entities = 0
+        for entity in self._entities():
+            entities += 1
+            expected |= _near_of(entity, *self._near) | _far_of(entity, *self._far)
+        found: set[Place] = set()
+        index_filter = f"({_NEAR.filter('RowKey')}) or ({_FAR_PARTITION.filter('PartitionKey')})"
+        for row in self._table.query_entities(index_filter):
+            found.add((row["PartitionKey"], row["RowKey"]))
+        return Checked(entities, sorted(expected - found), sorted(found - expected))
+
+    def _entities(self) -> Iterator[TableEntity]:
+        for entity in self._table.list_entities():
+            keys = entity["PartitionKey"], entity["RowKey"]
+            if not any(key.startswith(_RESERVED) for key in keys):
+                yield entity
+
+    def _change(
+        self,
+        partition_key: str,
+        row_key: str,
+        make: Callable[[TableEntity | None], dict[str, Any] | None],
+        etag: str | None = None,
+    ) -> None:
+        """Replace the stored entity by what `make` makes of it, with the near indexes and the outbox row.
+
+        Each attempt has the same mark, and the condition that nobody has written since it read: after a time-out, the
+        mark in the stored entity tells that an attempt was carried out.
+        """
+        for key in (partition_key, row_key):
+            if key.startswith(_RESERVED):
+                raise ValueError(f"Keys that begin with {_RESERVED} are those of the indexes.")
+        mark = uuid4().hex[:16]
+        outbox_key = _OUTBOX.encode(row_key, mark)
+        failed: Exception | None = None
+        unanswered = 0
+        before: TableEntity | None = None
+        outbox: Mapping[str, Any] | None = None
+        outbox_etag: str | None = None
+        for _ in range(ATTEMPTS_MAX):
+            old = stored_entity(self._table, partition_key, row_key)
+            if failed is not None and self._is_done(before, old, outbox_key, mark):
+                outbox = stored_entity(self._table, partition_key, outbox_key)
+                outbox_etag = _etag_of(outbox)
+                break
+            if etag is not None and _etag_of(old) != etag:
+                raise failed or ResourceModifiedError(f"{row_key} has changed.")
+            new = make(old)
+            if old is None and new is None:
+                return
+            operations = self._operations(old, new, mark, outbox_key, failed)
+            before = old
+            try:
+                answers = self._table.submit_transaction(operations)
+                outbox, outbox_etag = operations[-1][1], answers[-1]["etag"]
+                break
+            except FAILED as error:
+                if not is_refused(error, 404, 409, 412):
+                    unanswered = pause_after(error, unanswered)
+                failed = error
+        else:
+            raise Conflicts(f"{ATTEMPTS_MAX} attempts to write {row_key} failed.") from failed
+        if outbox is not None and outbox["RowKey"] == outbox_key:
+            with suppress(*FAILED):  # the entity is written, and a sweep can do the rest
+                self._follow(outbox, outbox_etag)
+
+    def _is_done(
+        self, before: TableEntity | None, now: TableEntity | None, outbox_key: str, mark: str
+    ) -> bool:
+        """Whether an attempt on `before` was carried out. Raises `OutcomeUnknown` if nothing tells."""
+        if mark in _marks_of(now):
+            return True
+        if _etag_of(before) == _etag_of(now):
+            return False
+        known = now if now is not None else before
+        assert known is not None
+        if stored_entity(self._table, known["PartitionKey"], outbox_key):
+            return True
+        # Each writer keeps the marks before its own: if the last one of `before` is there, this one was not left out.
+        last = _marks_of(before)[-1:]
+        if before is None or now is None or set(last) & set(_marks_of(now)):
+            return False
+        raise OutcomeUnknown(f"{known['RowKey']} was written over or made anew meanwhile.")
+
+    def _operations(
+        self,
+        old: TableEntity | None,
+        new: dict[str, Any] | None,
+        mark: str,
+        outbox_key: str,
+        failed: Exception | None,
+    ) -> list[Any]:
+        entity = new if new is not None else old
+        assert entity is not None
+        keys = {"PartitionKey": entity["PartitionKey"], "RowKey": entity["RowKey"]}
+        operation: Any
+        if new is None:
+            operation = ("delete", keys, _if_unchanged(_etag_of(old)))
+        else:
+            marks = [*_marks_of(old), mark][-MARKS_KEPT:]
+            new = {**new, MARKS: ",".join(marks), NAMES: self._names}
+            replace = {"mode": UpdateMode.REPLACE, **_if_unchanged(_etag_of(old))}
+            operation = ("create", new) if old is None else ("update", new, replace)
+        near, far = _near_of(old, *_names_of(old, 0)), _far_of(old, *_names_of(old, 1))
+        gone, added = near - _near_of(new, *self._near), _near_of(new, *self._near) - near
+        if failed is not None:
+            # It may have failed because somebody else has deleted an index entity.
+            gone = {place for place in gone if stored_entity(self._table, *place)}
+        operations = [
+            operation,
+            *(("delete", _entity_at(place)) for place in sorted(gone)),
+            *(("upsert", _entity_at(place)) for place in sorted(added)),
+        ]
+        places = sorted(far ^ _far_of(new, *self._far))
+        if places or new is None:
+            row = {**keys, "RowKey": outbox_key, "Places": json.dumps(places)}
+            operations.append(("upsert", row, {"mode": UpdateMode.REPLACE}))
+        return operations
+
+    def _follow(self, outbox: Mapping[str, Any], etag: str | None) -> None:
+        """Make the far index entities that an outbox row names right for the entity as it is now; delete the row."""
+        partition_key = outbox["PartitionKey"]
+        row_key, _ = _OUTBOX.decode(outbox["RowKey"])
+        places = [(partition, row) for partition, row in json.loads(outbox["Places"])]
+        for _ in range(ATTEMPTS_MAX):
+            entity = stored_entity(self._table, partition_key, row_key)
+            current = _far_of(entity, *self._far)
+            for place in places:
+                if place in current:
+                    self._table.upsert_entity(_entity_at(place), UpdateMode.REPLACE)
+                else:
+                    self._table.delete_entity(*place)
+            again = stored_entity(self._table, partition_key, row_key)
+            if _etag_of(entity) == _etag_of(again):
+                break
+        else:
+            return  # the row stays, for a sweep
+        with suppress(ResourceModifiedError):  # a sweep has taken it over, and will finish it
+            keys = outbox["PartitionKey"], outbox["RowKey"]
+            self._table.delete_entity(*keys, **_if_unchanged(etag))
+
+    def _entity_of(self, hit: TableEntity) -> Place:
+        if hit["PartitionKey"].startswith(_RESERVED):
+            partition, row = _FAR_ROW.decode(hit["RowKey"])
+            return partition, row
+        return hit["PartitionKey"], _NEAR.decode(hit["RowKey"])[2]
+
+    def _repair(self, hit: TableEntity) -> None:
+        with suppress(HttpResponseError):  # no right to write, or changed since
+            self._table.delete_entity(hit, **_if_unchanged(_etag_of(hit)))
+
+
+def _near_of(entity: Mapping[str, Any] | None, *names: str) -> set[Place]:
+    return {
+        (entity["PartitionKey"], _NEAR.encode(name, key, entity["RowKey"]))
+        for entity, name, key in _keys_of(entity, names)
+    }
+
+
+def _far_of(entity: Mapping[str, Any] | None, *names: str) -> set[Place]:
+    return {
+        (
+            _FAR_PARTITION.encode(name, key),
+            _FAR_ROW.encode(entity["PartitionKey"], entity["RowKey"]),
+        )
+        for entity, name, key in _keys_of(entity, names)
+    }
+
+
+def _names_of(entity: Mapping[str, Any] | None, which: int) -> list[str]:
+    """The names of the near (0) or far (1) indexes that an entity has."""
+    names = str((entity or {}).get(NAMES, ";"))
+    return names.split(";")[which].split(",")
+
+
+def _keys_of(
+    entity: Mapping[str, Any] | None, names: tuple[str, ...]
+) -> Iterator[tuple[Mapping[str, Any], str, str]]:
+    """The entity, the name of each indexed property that it has, and the value's key."""
+    if entity is None:
+        return
+    for name in names:
+        if (key := _key_of(entity, name)) is not None:
+            yield entity, name, key
+
+
+def _key_of(entity: Mapping[str, Any], name: str) -> str | None:
+    value = entity.get(name)
+    return None if value is None else _value_key(name, value)
+
+
+_TYPES: Final[list[tuple[type, str]]] = [(str, "s"), (int, "i"), (float, "f"), (datetime, "t")]
+
+
+def _value_key(name: str, value: Any) -> str:
+    """A text of a value for the key of an index: equal values of a type have the same one."""
+    plain = value.value if isinstance(value, EntityProperty) else value
+    if isinstance(plain, bool):
+        return f"b{int(plain)}"
+    if isinstance(plain, UUID):
+        return f"g{plain}"
+    if isinstance(plain, bytes):
+        return f"x{hashlib.sha256(plain).hexdigest()}"
+    for kind, letter in _TYPES:
+        if isinstance(plain, kind):
+            text = plain if isinstance(plain, str) else CompositeKey(kind).encode(plain)
+            if len(text) <= VALUE_UNITS_MAX and text.isascii():
+                return letter + text
+            return f"h{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    raise TypeError(f"{name}: {value!r} has no type that an index knows.")
+
+
+def _marks_of(entity: Mapping[str, Any] | None) -> list[str]:
+    return [each for each in (entity or {}).get(MARKS, "").split(",") if each]
+
+
+def _etag_of(entity: TableEntity | None) -> str | None:
+    return None if entity is None else str(entity.metadata["etag"])
+
+
+def _plain(entity: TableEntity) -> TableEntity:
+    for name in (MARKS, NAMES):
+        entity.pop(name, None)
+    return entity
+
+
+def _entity_at(place: Place) -> dict[str, str]:
+    return {"PartitionKey": place[0], "RowKey": place[1]}
+
+
+def _if_unchanged(etag: str | None) -> dict[str, Any]:
+    return {"etag": etag, "match_condition": MatchConditions.IfNotModified}
+
+
+def _quoted(text: str) -> str:
+    return text.replace("'", "''")

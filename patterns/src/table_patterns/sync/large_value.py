@@ -1,0 +1,197 @@
+"""Values over 64 KiB, over 252 properties or over 1 MiB: in several properties, or in several rows of the partition."""
+
+import hashlib
+import zlib
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final
+from uuid import uuid4
+
+from azure.data.tables import TableClient, TableEntity, UpdateMode
+
+from table_patterns.errors import OutcomeUnknown, ValueDamaged
+from table_patterns.keys import CompositeKey, Padded
+from table_patterns.results import Swept
+from table_patterns.service_time import ServiceTime
+from table_patterns.sync.answers import FAILED, is_refused, pause_after, stored_entity
+from table_patterns.sync.partitions import bulk_delete
+from table_patterns.values import bytes_of, value_of
+
+PROPERTY_BYTES: Final = 64 * 1024
+PROPERTIES: Final = 11
+"""Of a row, so that it stays below 1 MiB, also as JSON: aiohttp warns that a longer body may hold up the event loop."""
+ROW_BYTES: Final = PROPERTIES * PROPERTY_BYTES
+ABANDONED_AFTER: Final = timedelta(hours=1)
+READS_MAX: Final = 20
+_PART: Final = CompositeKey(str, str, Padded(5), prefix="~part!")
+_MANIFEST: Final = CompositeKey(str, str, prefix="~writing!")
+_CHUNKS: Final = [f"Chunk{number:02}" for number in range(PROPERTIES)]
+
+
+class LargeValues:
+    """Large values of a table: `bytes`, `str`, or a mapping of property names to values, of any number.
+
+    A reader gets the whole of one version, never half a value: the parts carry a version, and one transaction makes the
+    version valid. Compressed if that makes a value smaller. The rows of parts begin with `~part`, those of writers with
+    `~writing`; they have the partition key of the value.
+    """
+
+    def __init__(self, table: TableClient) -> None:
+        self._table = table
+
+    def put(self, partition_key: str, row_key: str, value: bytes | str | Mapping[str, Any]) -> None:
+        """Store a value, over what is there. After an error, what was there is still there.
+
+        Raises `OutcomeUnknown` if that cannot be told, because others have written since; `KeyPartError` for a row key
+        that leaves no room for those of parts.
+        """
+        kind, plain = bytes_of(value)
+        packed = zlib.compress(plain)
+        is_packed = len(packed) < len(plain)
+        data = packed if is_packed else plain
+        version = uuid4().hex
+        head = {
+            "PartitionKey": partition_key,
+            "RowKey": row_key,
+            "Version": version,
+            "Kind": kind,
+            "IsPacked": is_packed,
+            "Sha256": hashlib.sha256(data).hexdigest(),
+            "Parts": 0,
+        }
+        before = stored_entity(self._table, partition_key, row_key)
+        if len(data) <= ROW_BYTES:
+            self._table.upsert_entity({**head, **_chunks(data)}, UpdateMode.REPLACE)
+        else:
+            self._put_parts(head, data)
+        if before is not None and before.get("Parts"):
+            self._delete_parts(partition_key, row_key, before["Version"])
+
+    def _put_parts(self, head: dict[str, Any], data: bytes) -> None:
+        partition_key, row_key, version = head["PartitionKey"], head["RowKey"], head["Version"]
+        starts = range(0, len(data), ROW_BYTES)
+        manifest = {"PartitionKey": partition_key, "RowKey": _MANIFEST.encode(row_key, version)}
+        self._table.upsert_entity(manifest, UpdateMode.REPLACE)
+        for number, start in enumerate(starts):
+            keys = {"PartitionKey": partition_key, "RowKey": _PART.encode(row_key, version, number)}
+            part = {**keys, "Version": version}
+            part |= _chunks(data[start : start + ROW_BYTES])
+            self._table.upsert_entity(part, UpdateMode.REPLACE)
+        # The manifest is there until the value is valid: who deletes it first, this writer or a sweep, has decided.
+        valid = {**head, "Parts": len(starts)}
+        operations: list[Any] = [
+            ("upsert", valid, {"mode": UpdateMode.REPLACE}),
+            ("delete", manifest),
+        ]
+        unanswered = 0
+        while True:
+            try:
+                self._table.submit_transaction(operations)
+                return
+            except FAILED as error:
+                if not is_refused(error, 404):
+                    unanswered = pause_after(error, unanswered)
+                    continue
+                now = stored_entity(self._table, partition_key, row_key)
+                if now is not None and now.get("Version") == version:
+                    return  # by an attempt whose answer was lost
+                raise OutcomeUnknown(
+                    f"The value of {row_key} took too long to write and was given up, or it has been replaced since."
+                ) from error
+
+    def get(self, partition_key: str, row_key: str) -> bytes | str | dict[str, Any] | None:
+        """The value, or None. Raises `ValueDamaged` if its parts are not those that were stored."""
+        version = None
+        for _ in range(READS_MAX):
+            head = stored_entity(self._table, partition_key, row_key)
+            if head is None:
+                return None
+            if "Version" not in head:
+                raise ValueDamaged(f"{row_key} is no large value.")
+            data = self._data(head)
+            if hashlib.sha256(data).hexdigest() == head["Sha256"]:
+                return value_of(head["Kind"], zlib.decompress(data) if head["IsPacked"] else data)
+            if head["Version"] == version:
+                break
+            version = head["Version"]  # replaced while it was read, so its parts are gone
+        raise ValueDamaged(f"The parts of {row_key} are not those of its version {version}.")
+
+    def _data(self, head: TableEntity) -> bytes:
+        if not head["Parts"]:
+            return _joined(head)
+        parts = self._table.query_entities(
+            _parts_filter(head["PartitionKey"], head["RowKey"], head["Version"])
+        )
+        return b"".join([_joined(part) for part in parts])
+
+    def delete(self, partition_key: str, row_key: str) -> bool:
+        """Delete a value; returns whether it was there."""
+        head = stored_entity(self._table, partition_key, row_key)
+        if head is None:
+            return False
+        self._table.delete_entity(partition_key, row_key)
+        if head.get("Parts"):
+            self._delete_parts(partition_key, row_key, head["Version"])
+        return True
+
+    def sweep(
+        self, partition_key: str | None = None, older_than: timedelta = ABANDONED_AFTER
+    ) -> Swept:
+        """Find and delete the parts that no value has: of one partition, or of the whole table, which it reads then.
+
+        A writer that has been writing one value for longer than `older_than`, by the service's clock, is given up: it
+        gets `OutcomeUnknown`.
+        """
+        where = (
+            f"PartitionKey eq '{_quoted(partition_key)}' and " if partition_key is not None else ""
+        )
+        writers = parts = 0
+        clock = ServiceTime()
+        writing = self._table.query_entities(
+            where + _MANIFEST.filter("RowKey"), raw_response_hook=clock
+        )
+        for manifest in writing:
+            if clock.is_older(manifest, older_than):
+                self._table.delete_entity(manifest)
+                writers += 1
+        seen: set[tuple[str, str, str]] = set()
+        found = self._table.query_entities(
+            where + _PART.filter("RowKey"), select=["PartitionKey", "RowKey"]
+        )
+        for part in found:
+            row_key, version, _ = _PART.decode(part["RowKey"])
+            seen.add((part["PartitionKey"], row_key, version))
+        for partition, row_key, version in sorted(seen):
+            # In this order: without a manifest no writer can make the version valid any more.
+            manifest_key = _MANIFEST.encode(row_key, version)
+            if stored_entity(self._table, partition, manifest_key):
+                continue
+            head = stored_entity(self._table, partition, row_key)
+            if head is None or head.get("Version") != version:
+                parts += self._delete_parts(partition, row_key, version)
+        return Swept(writers, parts)
+
+    def _delete_parts(self, partition_key: str, row_key: str, version: str) -> int:
+        done = bulk_delete(self._table, _parts_filter(partition_key, row_key, version))
+        return done.deleted
+
+
+def _parts_filter(partition_key: str, row_key: str, version: str) -> str:
+    parts = _PART.filter("RowKey", row_key, version)
+    return f"PartitionKey eq '{_quoted(partition_key)}' and {parts}"
+
+
+def _chunks(data: bytes) -> dict[str, bytes]:
+    starts = range(0, len(data), PROPERTY_BYTES)
+    return {
+        name: data[start : start + PROPERTY_BYTES]
+        for name, start in zip(_CHUNKS, starts, strict=False)
+    }
+
+
+def _joined(row: TableEntity) -> bytes:
+    return b"".join(row[name] for name in _CHUNKS if name in row)
+
+
+def _quoted(text: str) -> str:
+    return text.replace("'", "''")

@@ -1,0 +1,365 @@
+"""An indexed table: near indexes are exact, far ones after one sweep, and a reader never gets a wrong entity."""
+
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.core.exceptions import (
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceModifiedError,
+    ResourceNotFoundError,
+)
+from azure.data.tables import (
+    EdmType,
+    EntityProperty,
+    TableClient,
+    TableSasPermissions,
+    generate_table_sas,
+)
+
+from patterns.conftest import Half
+from patterns.stopping import Stopped, stopped_at
+from table_patterns import Checked, Conflicts, IndexedTable, KeyPartError, OutcomeUnknown
+from tablestone.testing.storage import StorageAccount, TableStorage
+
+SMITH = {"PartitionKey": "sales", "RowKey": "1", "Name": "Smith", "City": "Oslo", "Age": 5}
+
+
+def people(half: Half, **options: Any) -> tuple[Any, Any]:
+    table = half.table(**options)
+    return table, half.IndexedTable(table, near=("Name",), far=("City", "Age"))
+
+
+def rows(found: Iterator[Any]) -> list[str]:
+    return sorted(entity["RowKey"] for entity in found)
+
+
+def test_entities_are_found_by_other_properties(half: Half) -> None:
+    _, indexed = people(half)
+    indexed.insert(SMITH)
+    indexed.put({**SMITH, "RowKey": "2"})
+    indexed.put({**SMITH, "PartitionKey": "law", "Age": 6})
+    assert rows(indexed.find("Name", "Smith", "sales")) == ["1", "2"]
+    assert rows(indexed.find("City", "Oslo")) == ["1", "1", "2"]
+    assert rows(indexed.find("City", "Oslo", "law")) == ["1"]
+    assert rows(indexed.find("Age", 6)) == ["1"]
+    assert rows(indexed.find("Age", 7)) == []
+    (found,) = indexed.find("Age", 6)
+    assert dict(found) == {**SMITH, "PartitionKey": "law", "Age": 6}
+    assert indexed.check() == Checked(3, [], [])
+
+
+def test_what_changes_is_found_by_its_new_value_only(half: Half) -> None:
+    _, indexed = people(half)
+    indexed.insert(SMITH)
+    indexed.merge({"PartitionKey": "sales", "RowKey": "1", "Name": "Jones", "City": "Rome"})
+    assert rows(indexed.find("Name", "Smith", "sales")) == rows(indexed.find("City", "Oslo")) == []
+    assert (
+        rows(indexed.find("Name", "Jones", "sales")) == rows(indexed.find("City", "Rome")) == ["1"]
+    )
+    assert rows(indexed.find("Age", 5)) == ["1"]
+    indexed.put({"PartitionKey": "sales", "RowKey": "1"})
+    assert rows(indexed.find("City", "Rome")) == []
+    indexed.delete("sales", "1")
+    indexed.delete("sales", "1")
+    assert indexed.check() == Checked(0, [], [])
+
+
+VALUES = ["a", "", "x" * 500, "ü/#", 5, EntityProperty(2**40, EdmType.INT64), 0.5, True, b"\0"]
+VALUES += [UUID(int=5), datetime(2026, 1, 1, tzinfo=UTC)]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=[str(number) for number in range(len(VALUES))])
+def test_every_type_has_an_index(half: Half, value: Any) -> None:
+    _, indexed = people(half)
+    indexed.insert({"PartitionKey": "p'", "RowKey": "1'", "Name": value, "City": value})
+    indexed.insert({"PartitionKey": "p'", "RowKey": "2", "Name": "another", "City": "another"})
+    assert rows(indexed.find("Name", value, "p'")) == rows(indexed.find("City", value)) == ["1'"]
+    assert indexed.check() == Checked(2, [], [])
+
+
+def test_conditions_hold(half: Half) -> None:
+    table, indexed = people(half)
+    indexed.insert(SMITH)
+    etag = table.get_entity("sales", "1").metadata["etag"]
+    with pytest.raises(ResourceExistsError):
+        indexed.insert(SMITH)
+    indexed.put({**SMITH, "City": "Rome"}, etag=etag)
+    for write, arguments in (("put", [SMITH]), ("merge", [SMITH]), ("delete", ["sales", "1"])):
+        with pytest.raises(ResourceModifiedError):
+            getattr(indexed, write)(*arguments, etag=etag)
+    with pytest.raises(ResourceNotFoundError):
+        indexed.merge({"PartitionKey": "sales", "RowKey": "2", "Name": "x"})
+    assert rows(indexed.find("City", "Rome")) == ["1"]
+    assert indexed.check() == Checked(1, [], [])
+
+
+@pytest.mark.parametrize("reset", ["before", "within", "after"])
+@pytest.mark.parametrize("write", ["insert", "put", "merge", "delete"])
+def test_a_lost_answer_is_settled(
+    half: Half, table_storage: TableStorage, write: str, reset: str
+) -> None:
+    table, indexed = people(half, retry_backoff_factor=0.01)
+    if write != "insert":
+        indexed.insert(SMITH)
+    etag = table.get_entity("sales", "1").metadata["etag"] if write != "insert" else None
+    table_storage.faults.add(operation="EntityGroupTransaction", count=1, reset=reset)
+    changed = {**SMITH, "Name": "Jones", "City": "Rome"}
+    if write == "insert":
+        indexed.insert(changed)
+    elif write == "delete":
+        indexed.delete("sales", "1", etag=etag)
+    else:
+        getattr(indexed, write)(changed, etag=etag)
+    expected = [] if write == "delete" else ["1"]
+    assert (
+        rows(indexed.find("Name", "Jones", "sales"))
+        == rows(indexed.find("City", "Rome"))
+        == expected
+    )
+    assert indexed.check() == Checked(len(expected), [], [])
+    assert [
+        row["RowKey"] for row in table.query_entities("RowKey ge '~outbox' and RowKey lt '~p'")
+    ] == []
+
+
+@pytest.mark.parametrize("write", ["put", "merge", "insert"])
+def test_a_mark_settles_a_lost_answer_where_there_is_no_outbox(
+    half: Half, table_storage: TableStorage, write: str
+) -> None:
+    table = half.table(retry_backoff_factor=0.01)
+    indexed = half.IndexedTable(table, near=("Name",))
+    etag = {}
+    if write != "insert":
+        indexed.insert(SMITH)
+        etag = {"etag": table.get_entity("sales", "1").metadata["etag"]}
+    table_storage.faults.add(operation="EntityGroupTransaction", count=1, reset="after")
+    getattr(indexed, write)({**SMITH, "Name": "Jones"}, **etag)
+    assert rows(indexed.find("Name", "Jones", "sales")) == ["1"]
+
+
+def test_a_write_does_without_an_index_entity_that_others_deleted(half: Half) -> None:
+    table, indexed = people(half)
+    indexed.insert(SMITH)
+    table.delete_entity("sales", "~index!Name!sSmith!1")
+    indexed.put({**SMITH, "Name": "Jones"})
+    assert indexed.check() == Checked(1, [], [])
+
+
+def test_an_index_entity_follows_a_writer_that_comes_between(
+    table_account: StorageAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another writer changes the entity after it was read for its index entity."""
+    with TableClient.from_connection_string(table_account.connection_string, "Things") as table:
+        table.create_table()
+        upsert = table.upsert_entity
+
+        def change_first(*arguments: Any, **options: Any) -> Any:
+            monkeypatch.undo()
+            with TableClient.from_connection_string(
+                table_account.connection_string, "Things"
+            ) as other:
+                IndexedTable(other, far=("City",)).put({**SMITH, "City": "Rome"})
+            return upsert(*arguments, **options)
+
+        monkeypatch.setattr(table, "upsert_entity", change_first)
+        indexed = IndexedTable(table, far=("City",))
+        indexed.insert(SMITH)
+        assert indexed.check() == Checked(1, [], [])
+
+
+WRITES: dict[str, Any] = {
+    "insert": lambda indexed: indexed.insert({**SMITH, "RowKey": "2"}),
+    "change": lambda indexed: indexed.put({**SMITH, "Name": "Jones", "City": "Rome", "Age": 9}),
+    "delete": lambda indexed: indexed.delete("sales", "1"),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_after_a_stop_at_any_step_one_sweep_is_enough(
+    table_account: StorageAccount,
+    table_storage: TableStorage,
+    monkeypatch: pytest.MonkeyPatch,
+    write: str,
+) -> None:
+    table = TableClient.from_connection_string(table_account.connection_string, "Things")
+    table.create_table()
+    indexed = IndexedTable(table, near=("Name",), far=("City", "Age"))
+    for step in range(1, 40):
+        indexed.delete("sales", "2")
+        indexed.put(SMITH)
+        with monkeypatch.context() as patched:
+            made = stopped_at(step, patched)
+            with suppress(Stopped):
+                WRITES[write](indexed)
+        if made() < step:
+            break
+        for name, value in (("City", "Oslo"), ("City", "Rome"), ("Age", 5), ("Age", 9)):
+            assert all(entity[name] == value for entity in indexed.find(name, value))
+        table_storage.clock.advance(minutes=11)
+        # The sweep is stopped too, at each of its steps.
+        for sweep_step in range(1, 40):
+            with monkeypatch.context() as patched:
+                made = stopped_at(sweep_step, patched)
+                with suppress(Stopped):
+                    indexed.sweep()
+            if made() < sweep_step:
+                break
+            table_storage.clock.advance(minutes=11)
+        checked = indexed.check()
+        assert (checked.missing, checked.wrong) == ([], [])
+    assert 5 < step < 40
+
+
+def test_a_sweep_leaves_young_writers_alone(
+    table_account: StorageAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = TableClient.from_connection_string(table_account.connection_string, "Things")
+    table.create_table()
+    indexed = IndexedTable(table, far=("City",))
+    with monkeypatch.context() as patched:
+        stopped_at(4, patched)
+        with pytest.raises(Stopped):
+            indexed.insert(SMITH)
+    assert indexed.sweep() == 0
+    assert [len(indexed.check().missing), rows(indexed.find("City", "Oslo"))] == [1, []]
+
+
+def test_many_writers_and_sweepers_leave_the_index_right(
+    table_account: StorageAccount, table_storage: TableStorage
+) -> None:
+    connection = table_account.connection_string
+    with TableClient.from_connection_string(connection, "Things") as table:
+        table.create_table()
+    faults = (
+        {"reset": "after"},
+        {"reset": "before"},
+        {"error": "OperationTimedOut", "committed": True},
+    )
+    for fault in faults:
+        table_storage.faults.add(operation="EntityGroupTransaction", probability=0.03, **fault)
+    stops = random.Random(7)
+
+    def work(seed: int) -> None:
+        chance = random.Random(seed)
+        with TableClient.from_connection_string(
+            connection, "Things", retry_backoff_factor=0.01
+        ) as table:
+            indexed = IndexedTable(table, near=("Name",), far=("City",))
+            for _ in range(25):
+                key = {"PartitionKey": "p", "RowKey": str(chance.randrange(3))}
+                values = {"Name": chance.choice("abc"), "City": chance.choice("xyz")}
+                match chance.randrange(6):
+                    case 0:
+                        indexed.delete("p", key["RowKey"])
+                    case 1:
+                        table_storage.clock.advance(minutes=chance.randrange(8))
+                        indexed.sweep()
+                    case 2:
+                        city = chance.choice("xyz")
+                        for found in indexed.find("City", city):
+                            assert found["City"] == city
+                    case _:
+                        with suppress(Conflicts, OutcomeUnknown):
+                            indexed.put({**key, **values})
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, stops.sample(range(1000), 4)))
+    table_storage.faults.clear()
+    table_storage.clock.advance(minutes=11)
+    with TableClient.from_connection_string(connection, "Things") as table:
+        indexed = IndexedTable(table, near=("Name",), far=("City",))
+        indexed.sweep()
+        checked = indexed.check()
+        assert (checked.missing, checked.wrong) == ([], [])
+
+
+def test_a_wrong_index_entity_gives_no_wrong_entity(half: Half) -> None:
+    table, indexed = people(half)
+    indexed.insert(SMITH)
+    for row in ("sales!1", "sales!2"):
+        table.create_entity({"PartitionKey": "~index!City!sRome", "RowKey": row})
+    assert len(indexed.check().wrong) == 2
+    assert rows(indexed.find("City", "Rome")) == []
+    assert indexed.check() == Checked(1, [], [])
+
+
+def test_a_reader_without_write_rights_filters(table_account: StorageAccount) -> None:
+    with TableClient.from_connection_string(table_account.connection_string, "Things") as table:
+        table.create_table()
+        IndexedTable(table, far=("City",)).insert(SMITH)
+        table.create_entity({"PartitionKey": "~index!City!sRome", "RowKey": "sales!1"})
+        key = AzureNamedKeyCredential(table_account.name, table_account.key)
+        signature = generate_table_sas(
+            key,
+            "Things",
+            permission=TableSasPermissions(read=True),
+            expiry=datetime(2099, 1, 1, tzinfo=UTC),
+        )
+        address = table.url.removesuffix("/")
+    with TableClient(address, "Things", credential=AzureSasCredential(signature)) as reading:
+        indexed = IndexedTable(reading, far=("City",))
+        assert rows(indexed.find("City", "Rome")) == []
+        assert rows(indexed.find("City", "Oslo")) == ["1"]
+        assert len(indexed.check().wrong) == 1
+        with pytest.raises(HttpResponseError):
+            indexed.insert({**SMITH, "RowKey": "2"})
+
+
+def test_entities_from_before_are_taken_over(half: Half) -> None:
+    table, indexed = people(half)
+    for number in range(5):
+        table.create_entity({**SMITH, "RowKey": str(number)})
+    assert len(indexed.check().missing) == 15
+    assert indexed.build() == 5
+    assert indexed.check() == Checked(5, [], [])
+    assert indexed.build() == 0
+    wider = half.IndexedTable(table, near=("Name", "Age"), far=("City",))
+    assert wider.build() == 5
+    assert wider.check() == Checked(5, [], [])
+
+
+REFUSED = [
+    # what is called, the error, its words
+    (lambda indexed: indexed.insert({**SMITH, "RowKey": "~1"}), ValueError, "begin with ~"),
+    (lambda indexed: indexed.delete("~p", "1"), ValueError, "begin with ~"),
+    (lambda indexed: indexed.insert({**SMITH, "RowKey": "x" * 510}), KeyPartError, "more than 512"),
+    (lambda indexed: indexed.insert({**SMITH, "City": [1]}), TypeError, "City: .* no type"),
+    (lambda indexed: list(indexed.find("Street", "x")), ValueError, "Street has no index"),
+    (lambda indexed: list(indexed.find("Name", "x")), ValueError, "is near: give the partition"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "words"), REFUSED)
+def test_what_cannot_be_is_refused_before_a_write(
+    half: Half, call: Any, error: type[Exception], words: str
+) -> None:
+    table, indexed = people(half)
+    with pytest.raises(error, match=words):
+        call(indexed)
+    assert list(table.list_entities()) == []
+
+
+@pytest.mark.parametrize("names", [(), ("a", "a"), tuple("abcdefghijklmnop")])
+def test_names_of_indexes_are_few_and_different(half: Half, names: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="Give 1 to 15 properties"):
+        half.IndexedTable(half.table(), near=names)
+
+
+def test_a_table_that_is_not_there_is_an_error(half: Half) -> None:
+    indexed = half.IndexedTable(half.table("None", create=False), near=("Name",))
+    for call, arguments in (
+        ("insert", [SMITH]),
+        ("delete", ["p", "1"]),
+        ("sweep", []),
+        ("check", []),
+    ):
+        with pytest.raises(ResourceNotFoundError):
+            getattr(indexed, call)(*arguments)

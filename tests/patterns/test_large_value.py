@@ -1,0 +1,230 @@
+"""Large values: the whole of one version or nothing, and no part that stays for ever."""
+
+import datetime as dt
+import random
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+import pytest
+from azure.core.exceptions import AzureError, ResourceNotFoundError
+from azure.data.tables import EdmType, EntityProperty, TableClient
+
+from patterns.conftest import Half
+from patterns.stopping import Stopped, stopped_at
+from table_patterns import KeyPartError, LargeValues, OutcomeUnknown, Swept, ValueDamaged
+from tablestone.testing.storage import StorageAccount, TableStorage
+
+MEBIBYTE = 1024 * 1024
+
+
+def noise(size: int, seed: int = 5) -> bytes:
+    """Bytes that no compression makes smaller."""
+    return random.Random(seed).randbytes(size)
+
+
+VALUES: dict[str, Any] = {
+    "nothing": b"",
+    "a text": "à\ud83d\ude00 " * 100_000,
+    "what compresses": bytes(20 * MEBIBYTE),
+    "64 KiB and one": noise(64 * 1024 + 1),
+    "as much as a row has": noise(11 * 64 * 1024),
+    "one byte more than a row has": noise(11 * 64 * 1024 + 1),
+    "3 MiB": noise(3 * MEBIBYTE),
+    "many properties": {
+        **{f"p{number}": number for number in range(1000)},
+        "text": "é",
+        "bytes": b"\0\xff",
+        "float": 0.5,
+        "true": True,
+        "time": dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC),
+        "id": UUID(int=5),
+        "int64": EntityProperty(2**40, EdmType.INT64),
+    },
+}
+
+
+def rows_of(table: Any) -> list[str]:
+    return [entity["RowKey"] for entity in table.list_entities()]
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_value_comes_back(half: Half, name: str) -> None:
+    table = half.table()
+    values = half.LargeValues(table)
+    values.put("p", "a b!~ü", VALUES[name])
+    assert values.get("p", "a b!~ü") == VALUES[name]
+    values.put("p", "a b!~ü", b"short")
+    assert values.get("p", "a b!~ü") == b"short"
+    assert rows_of(table) == ["a b!~ü"]
+    assert (values.delete("p", "a b!~ü"), values.get("p", "a b!~ü")) == (True, None)
+    assert (values.delete("p", "a b!~ü"), rows_of(table)) == (False, [])
+
+
+def test_the_parts_of_a_deleted_value_go_with_it(half: Half) -> None:
+    table = half.table()
+    values = half.LargeValues(table)
+    values.put("p", "1", noise(2 * MEBIBYTE))
+    assert len(rows_of(table)) == 4
+    values.delete("p", "1")
+    assert rows_of(table) == []
+
+
+def test_a_writer_stopped_at_any_step_leaves_no_half_value(
+    table_account: StorageAccount, table_storage: TableStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = TableClient.from_connection_string(table_account.connection_string, "Things")
+    table.create_table()
+    values = LargeValues(table)
+    old, new = noise(MEBIBYTE, 1), noise(3 * MEBIBYTE, 2)
+    for step in range(1, 20):
+        values.put("p", "1", old)
+        with monkeypatch.context() as patched:
+            made = stopped_at(step, patched)
+            with suppress(Stopped):
+                values.put("p", "1", new)
+        if made() < step:
+            break
+        stored = values.get("p", "1")
+        assert stored in (old, new)
+        table_storage.clock.advance(hours=1, seconds=10)
+        values.sweep()
+        assert values.get("p", "1") == stored
+        head = table.get_entity("p", "1")
+        rows = [row for row in rows_of(table) if row != "1"]
+        assert len(rows) == head["Parts"]
+        assert all(head["Version"] in row for row in rows)
+    else:
+        pytest.fail("the writer did not end")
+    assert step > 7
+
+
+@pytest.mark.parametrize("reset", ["before", "within", "after"])
+@pytest.mark.parametrize(
+    "operation", ["EntityGroupTransaction", "InsertOrReplaceEntity", "GetEntity"]
+)
+def test_a_lost_answer_loses_no_value(
+    half: Half, table_storage: TableStorage, operation: str, reset: str
+) -> None:
+    values = half.LargeValues(half.table(retry_backoff_factor=0.01))
+    values.put("p", "1", noise(MEBIBYTE))
+    table_storage.faults.add(operation=operation, count=1, reset=reset)
+    new = noise(2 * MEBIBYTE, 3)
+    values.put("p", "1", new)
+    assert values.get("p", "1") == new
+    assert values.sweep() == Swept(0, 0)
+
+
+def test_a_writer_that_took_too_long_is_told(
+    half: Half, table_storage: TableStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep comes between its parts and its transaction."""
+    table = half.table()
+    values = half.LargeValues(table)
+    values.put("p", "1", b"old")
+    client = getattr(table, "driven", table)
+    submit, sweeping = client.submit_transaction, half.LargeValues(half.table())
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        table_storage.clock.advance(hours=2)
+        with TableClient.from_connection_string(connection, "Things") as other:
+            assert LargeValues(other).sweep("p") == Swept(1, 5)
+        return submit(*arguments, **options)
+
+    connection = half.connection_string
+    assert sweeping.sweep() == Swept(0, 0)
+    monkeypatch.setattr(client, "submit_transaction", late)
+    with pytest.raises(OutcomeUnknown, match="took too long"):
+        values.put("p", "1", noise(2 * MEBIBYTE + 900_000))
+    assert (values.get("p", "1"), rows_of(table)) == (b"old", ["1"])
+
+
+def test_a_sweep_leaves_a_writer_alone(half: Half, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweep comes between its parts and its transaction, too early to give it up."""
+    table = half.table()
+    client, value = getattr(table, "driven", table), noise(2 * MEBIBYTE)
+    submit = client.submit_transaction
+
+    def sweep_first(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        with TableClient.from_connection_string(half.connection_string, "Things") as other:
+            assert LargeValues(other).sweep() == Swept(0, 0)
+        return submit(*arguments, **options)
+
+    monkeypatch.setattr(client, "submit_transaction", sweep_first)
+    half.LargeValues(table).put("p", "1", value)
+    assert half.LargeValues(table).get("p", "1") == value
+
+
+def test_readers_see_whole_versions_while_others_write(table_account: StorageAccount) -> None:
+    connection = table_account.connection_string
+    with TableClient.from_connection_string(connection, "Things") as table:
+        table.create_table()
+        versions = [noise(size, seed) for seed, size in enumerate((MEBIBYTE, 10, 2 * MEBIBYTE))]
+        LargeValues(table).put("p", "1", versions[0])
+
+    def write(seed: int) -> None:
+        with TableClient.from_connection_string(connection, "Things") as table:
+            for number in range(12):
+                LargeValues(table).put("p", "1", versions[(number + seed) % 3])
+
+    def read(_: int) -> None:
+        with TableClient.from_connection_string(connection, "Things") as table:
+            for _ in range(20):
+                assert LargeValues(table).get("p", "1") in versions
+
+    with ThreadPoolExecutor(5) as pool:
+        done = [*pool.map(write, range(3)), *pool.map(read, range(2))]
+    assert len(done) == 5
+    with TableClient.from_connection_string(connection, "Things") as table:
+        LargeValues(table).sweep()
+        parts = table.get_entity("p", "1")["Parts"]
+        assert len(rows_of(table)) == parts + 1
+
+
+@pytest.mark.parametrize("change", ["delete", "shorten"])
+def test_a_damaged_value_is_told(half: Half, change: str) -> None:
+    table = half.table()
+    values = half.LargeValues(table)
+    values.put("p", "1", noise(2 * MEBIBYTE))
+    part = max(rows_of(table))
+    if change == "delete":
+        table.delete_entity("p", part)
+    else:
+        table.update_entity({"PartitionKey": "p", "RowKey": part, "Chunk00": b"x"})
+    with pytest.raises(ValueDamaged, match="not those of its version"):
+        values.get("p", "1")
+
+
+REFUSED = [
+    # the row key, the value, the error, its words
+    ("1", 5, TypeError, "no bytes, str or mapping"),
+    ("1", {"a": 2**31}, TypeError, "a: 2147483648 needs an EntityProperty"),
+    ("1", {"a": dt.datetime(2026, 1, 1)}, TypeError, "a: .* has no EDM type"),  # noqa: DTZ001 - the case
+    ("1", {"a": [1]}, TypeError, "a: .* has no EDM type"),
+    ("x" * 500, noise(2 * MEBIBYTE), KeyPartError, "more than 512"),
+]
+
+
+@pytest.mark.parametrize(("row_key", "value", "error", "words"), REFUSED)
+def test_what_cannot_be_stored_is_refused_before_anything_is_written(
+    half: Half, row_key: str, value: Any, error: type[Exception], words: str
+) -> None:
+    table = half.table()
+    with pytest.raises(error, match=words):
+        half.LargeValues(table).put("p", row_key, value)
+    assert rows_of(table) == []
+
+
+def test_what_is_no_large_value_is_told(half: Half) -> None:
+    table = half.table()
+    table.create_entity({"PartitionKey": "p", "RowKey": "1"})
+    with pytest.raises(ValueDamaged, match="no large value"):
+        half.LargeValues(table).get("p", "1")
+    table.delete_table()
+    with pytest.raises(ResourceNotFoundError):
+        half.LargeValues(table).get("p", "1")
+    with pytest.raises(AzureError):
+        half.LargeValues(table).sweep()

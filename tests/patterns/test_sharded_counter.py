@@ -1,0 +1,101 @@
+"""A counter: each increment counts once, also when it is repeated; the sum has what was acknowledged before."""
+
+import datetime as dt
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from azure.core.exceptions import AzureError, ResourceNotFoundError
+from azure.data.tables import TableServiceClient
+
+from patterns.conftest import Half
+from table_patterns import AnotherSize, ShardedCounter
+from tablestone.testing.storage import StorageAccount, TableStorage
+
+
+def test_increments_are_added(half: Half) -> None:
+    counter = half.ShardedCounter(half.table(), "visits")
+    counter.create(4)
+    assert [counter.increment(), counter.increment(5), counter.increment(-2, "one")] == [True] * 3
+    assert counter.total() == 4
+    assert half.ShardedCounter(half.table(), "others/#").create() is None
+
+
+def test_an_increment_counts_once_within_a_day(half: Half, table_storage: TableStorage) -> None:
+    table = half.table()
+    counter = half.ShardedCounter(table, "visits")
+    counter.create(3)
+    assert counter.increment(3, "order 5") is True
+    table_storage.clock.advance(dt.timedelta(hours=23))
+    assert counter.increment(3, "order 6") is True
+    assert counter.forget() == 0
+    assert counter.increment(3, "order 5") is False
+    table_storage.clock.advance(dt.timedelta(hours=2))
+    assert counter.forget() == 1
+    assert counter.increment(3, "order 6") is False
+    assert counter.total() == 6
+
+
+@pytest.mark.parametrize("reset", ["before", "within", "after"])
+def test_a_lost_answer_counts_once(half: Half, table_storage: TableStorage, reset: str) -> None:
+    counter = half.ShardedCounter(half.table(retry_backoff_factor=0.01), "visits")
+    counter.create(1)
+    counter.increment()
+    table_storage.faults.add(operation="EntityGroupTransaction", count=1, reset=reset)
+    counter.increment(10)
+    assert counter.total() == 11
+
+
+def test_a_client_that_gives_up_may_ask_again(half: Half, table_storage: TableStorage) -> None:
+    counter = half.ShardedCounter(half.table(retry_total=0), "visits")
+    counter.create(2)
+    table_storage.faults.add(operation="EntityGroupTransaction", count=1, reset="after")
+    table_storage.faults.add(operation="GetEntity", nth=2, error="InternalError")
+    with pytest.raises(AzureError):
+        counter.increment(7, "order 5")
+    table_storage.faults.clear()
+    assert counter.increment(7, "order 5") is False
+    assert counter.total() == 7
+
+
+def test_many_clients_count_at_once(
+    table_account: StorageAccount, table_storage: TableStorage
+) -> None:
+    with TableServiceClient.from_connection_string(table_account.connection_string) as service:
+        ShardedCounter(service.create_table("Things"), "visits").create(3)
+    table_storage.faults.add(operation="EntityGroupTransaction", probability=0.05, reset="after")
+
+    def count(_: int) -> None:
+        options = {"retry_backoff_factor": 0.01}
+        with TableServiceClient.from_connection_string(
+            table_account.connection_string, **options
+        ) as service:
+            counter = ShardedCounter(service.get_table_client("Things"), "visits")
+            for _ in range(20):
+                before = counter.total()
+                counter.increment()
+                assert counter.total() > before
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(count, range(4)))
+    with TableServiceClient.from_connection_string(table_account.connection_string) as service:
+        assert ShardedCounter(service.get_table_client("Things"), "visits").total() == 80
+
+
+def test_the_number_of_shards_is_fixed(half: Half) -> None:
+    table = half.table()
+    half.ShardedCounter(table, "visits").create(4)
+    half.ShardedCounter(table, "visits").create(4)
+    with pytest.raises(AnotherSize, match="has 4 shards, not 5"):
+        half.ShardedCounter(table, "visits").create(5)
+    with pytest.raises(ValueError, match="1 to 1000 shards"):
+        half.ShardedCounter(table, "visits").create(0)
+
+
+def test_a_counter_that_was_not_created_is_an_error(half: Half) -> None:
+    with pytest.raises(ResourceNotFoundError):
+        half.ShardedCounter(half.table(), "none").increment()
+    counter = half.ShardedCounter(half.table(), "visits")
+    counter.create()
+    half.table().delete_table()
+    with pytest.raises(ResourceNotFoundError):
+        counter.total()
