@@ -6,7 +6,13 @@ import asyncio
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, closing, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    ExitStack,
+    closing,
+    contextmanager,
+)
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -47,7 +53,7 @@ class Filling(RowTarget, Protocol):
 OpenTarget = Callable[[StorageId, Engine], AbstractAsyncContextManager[tuple[Engine, Filling]]]
 """Opens what is filled from the storage with this id, which the engine reads; no server can use it meanwhile."""
 OpenSource = Callable[[], AbstractAsyncContextManager[tuple[Engine, StorageId]]]
-"""Opens what is read, with its id; no server uses it."""
+"""Opens what is read, with its id; no server uses it. Its end fails if one may have come in meanwhile."""
 
 
 def engine_option(what: str, form: str) -> tuple[options.Option, ...]:
@@ -120,7 +126,7 @@ async def _load(
         await filled.finish()
         print(f"The {name} holds what {directory} holds: {_counted(found)}.")
         tell_rules(rules)
-        await _tell_expiry(source)
+        _tell_expiry(await _what_expires(source))
         if not target.capabilities.keeps_entries and (
             indexed := await in_words(source, indexes_of)
         ):
@@ -145,8 +151,9 @@ async def _unload(
     from tablestone.engines.sqlite.backup import NewDirectory  # noqa: PLC0415 - for this command only
 
     directory, key = local
-    async with open_source() as (source, storage):
-        with NewDirectory(directory, storage, key) as target:
+    with ExitStack() as ends:
+        async with open_source() as (source, storage):
+            target = ends.enter_context(NewDirectory(directory, storage, key))
             with _progress("unload", None, quiet=quiet) as tell:
                 await move(source, target, tell)
             copy = open_engine(
@@ -171,10 +178,11 @@ async def _unload(
                 return 1
             if rules := await rules_in_words(source):
                 await target.keep_rules()
-            target.finish()
+            expires = await _what_expires(source)
+        target.finish()  # after the look that comes at the source's end
         print(f"{directory} holds what the {name} holds: {_counted(found)}.")
         tell_rules(rules)
-        await _tell_expiry(source)
+        _tell_expiry(expires)
         if repairs:
             print("No query uses the indexes until these have made them again, with exit status 1:")
         for words in repairs:
@@ -199,13 +207,17 @@ def indexes_of(record: TableRecord) -> list[str]:
     return [each.property for each in record.indexes if each.state in ended]
 
 
-async def _tell_expiry(engine: Engine) -> None:
-    """Say what will expire. Unlike a restore, a move brings the last state of a storage, so it suspends no policy."""
+async def _what_expires(engine: Engine) -> str:
 
     def words_of(table: TableRecord) -> list[str]:
         return [] if table.acting_expiry is None else [table.acting_expiry.in_words]
 
-    if found := await in_words(engine, words_of):
+    return await in_words(engine, words_of)
+
+
+def _tell_expiry(found: str) -> None:
+    """Say what will expire. Unlike a restore, a move brings the last state of a storage, so it suspends no policy."""
+    if found:
         print(
             "Entities go on to expire, and a server removes them from an hour after its start on; `tablestone expiry "
             f"suspend` keeps them: {found}."

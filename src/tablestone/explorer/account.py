@@ -151,6 +151,7 @@ class OwnParts(NamedTuple):
     gate: str
     expiry: dict[str, Any] | None
     refusal: str = ""
+    can_keep_changes: bool = False
 
     @property
     def tab(self) -> str:
@@ -265,6 +266,7 @@ class ExploredAccount:
             indexes and [{**SILENT, **each} for each in indexes.members["indexes"]],
             (indexes and indexes.header) or "",
             expiry and expiry.members,
+            can_keep_changes=bool(indexes and indexes.members.get("changes")),
         )
 
     def own_parts(self, table: str) -> OwnParts | None:

@@ -25,7 +25,7 @@ CLOCK_SECONDS_MAX: Final = 60.0
 """A server whose clock differs by more from the database's goes by that one."""
 LEAVING_SECONDS_MAX: Final = 3.0
 NO_STANDBY: Final = (
-    "No synchronous standby answers PostgreSQL now: writes are refused until one does."
+    "Too few synchronous standbys answer PostgreSQL now: writes are refused until enough do."
 )
 _WARNINGS: Final = (
     (
@@ -42,10 +42,14 @@ _WARNINGS: Final = (
         "synchronous_standby_names.",
     ),
     (
-        # A role without pg_read_all_stats sees that there are standbys, and not which of them are synchronous.
+        # 'ANY 2 (…)' waits for two. A role without pg_read_all_stats sees that there are standbys, and not which of
+        # them are synchronous.
         # One that hangs is connected for a minute. Then commits of servers wait, as they do for one that is missing.
-        "current_setting('synchronous_standby_names') <> '' AND (NOT EXISTS (SELECT FROM pg_stat_replication "
-        "WHERE coalesce(sync_state, 'sync') IN ('sync', 'quorum')) OR EXISTS (SELECT FROM pg_stat_activity "
+        "current_setting('synchronous_standby_names') <> '' AND ((SELECT count(*) FROM pg_stat_replication "
+        "WHERE coalesce(sync_state, 'sync') IN ('sync', 'quorum')) < coalesce(substring("
+        "current_setting('synchronous_standby_names') "
+        "FROM '(?i)^[[:space:]]*(?:(?:any|first)[[:space:]]+)?([0-9]+)[[:space:]]*[(]')::integer, 1) "
+        "OR EXISTS (SELECT FROM pg_stat_activity "
         "WHERE application_name = 'tablestone' AND wait_event = 'SyncRep' "
         "AND query_start < clock_timestamp() - interval '5 s'))",
         NO_STANDBY,
