@@ -539,8 +539,8 @@ async def test_another_storage_a_foreign_schema_and_a_newer_format_are_refused(u
     assert "is not the one that the server was started on" in refusal(
         url, storage=StorageId(b"x" * 16)
     )
-    await executed(url, f"UPDATE {schema}.storage SET format = 2")
-    assert "has the format 2, and this Tablestone reads 1: use the version" in refusal(url)
+    await executed(url, f"UPDATE {schema}.storage SET format = 3")
+    assert "has the format 3, and this Tablestone reads 2: use the version" in refusal(url)
     foreign = f"s{secrets.token_hex(6)}"
     await executed(url, f"CREATE SCHEMA {foreign} CREATE TABLE things (id integer)")
     assert "is another program's" in refusal(url.replace(schema, foreign))

@@ -652,7 +652,7 @@ WENT_WRONG = (
     ),
     (
         "a newer format",
-        "UPDATE {schema}.storage SET format = 2",
+        "UPDATE {schema}.storage SET format = 3",
         "UPDATE {schema}.storage SET format = 1",
     ),
     (
@@ -798,7 +798,7 @@ def test_health_tells_what_may_lose_data_now(served: Served) -> None:
     served.execute("UPDATE {schema}.storage SET format = 3")
     served.disconnect()
     until = time.monotonic() + PATIENCE_SECONDS
-    while "has the format 2" not in str(json_page(served.server, "/health/ready")):
+    while "has the format 3" not in str(json_page(served.server, "/health/ready")):
         assert time.monotonic() < until
         time.sleep(0.2)
     served.execute("UPDATE {schema}.storage SET format = 1")
