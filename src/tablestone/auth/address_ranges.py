@@ -1,6 +1,7 @@
 """The ranges of addresses that an account allows, IPv4 and IPv6 (auth 6)."""
 
 import ipaddress
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
@@ -12,6 +13,7 @@ ADDRESS_LENGTH_MAX: Final = 64
 ADDRESSES_KEPT: Final = 4096
 _MAPPED: Final = ipaddress.IPv6Network("::ffff:0:0/96")
 """Addresses of IPv4 as a socket for both families shows them."""
+_ZONE: Final = re.compile("%[^/]*")
 
 Range = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -61,9 +63,15 @@ class AllowedAddresses:
         return len(address) <= ADDRESS_LENGTH_MAX and self._kept(address)
 
     def overlap(self, network: str) -> bool:
-        """Whether an address of this network is allowed."""
-        theirs = parse_range(network)
-        return any(each.version == theirs.version and each.overlaps(theirs) for each in self.ranges)
+        """Whether an address of this network, which may have a zone, is allowed."""
+        theirs = parse_range(_ZONE.sub("", network))
+        every_ipv4 = isinstance(theirs, ipaddress.IPv6Network) and theirs.supernet_of(_MAPPED)
+        return any(
+            each.overlaps(theirs)
+            if each.version == theirs.version
+            else every_ipv4 and each.version == 4
+            for each in self.ranges
+        )
 
     def _look(self, address: str) -> bool:
         try:

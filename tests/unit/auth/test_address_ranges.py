@@ -95,7 +95,16 @@ def test_behind_proxies_the_last_address_that_is_not_trusted_counts() -> None:
 
 @pytest.mark.parametrize(
     ("network", "overlaps"),
-    [("10.1.0.0/16", True), ("0.0.0.0/0", True), ("11.0.0.0/8", False), ("fd00::1", True)],
+    [
+        *(("10.1.0.0/16", True), ("0.0.0.0/0", True), ("11.0.0.0/8", False), ("fd00::1", True)),
+        *(("::ffff:10.0.0.1", True), ("fd00::1%eth0", True), ("fe80::1%eth0", False)),
+    ],
 )
 def test_a_range_that_a_trusted_proxy_is_in(network: str, *, overlaps: bool) -> None:
     assert AllowedAddresses(RANGES).overlap(network) == overlaps
+
+
+def test_a_proxy_anywhere_is_one_with_an_address_of_ipv4_too() -> None:
+    for allowed in ("10.0.0.0/8", "::/0"):
+        assert AllowedAddresses((allowed,)).overlap("::/0")
+    assert not AllowedAddresses(("::/0",)).overlap("0.0.0.0/0")

@@ -54,9 +54,30 @@ def take_server_lock(path: Path) -> int:
     return lock
 
 
+def hold_directory(path: Path) -> int:
+    """An open directory with a lock, which says that what `lock` says is of the server that has it."""
+    directory = os.open(path, os.O_RDONLY)
+    with suppress(
+        OSError
+    ):  # some file systems lock no directory: what the server knows stays unknown
+        fcntl.flock(directory, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return directory
+
+
 def newest_known(path: Path) -> int:
     """The newest format that the server knows that has the lock: it looks at the format only when it starts."""
-    known = (path / LOCK_NAME).read_bytes().strip()
+    known = (
+        b""  # a server that was killed may have left it to an earlier version, which writes nothing
+    )
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        known = (path / LOCK_NAME).read_bytes().strip()
+    except OSError:
+        pass
+    finally:
+        os.close(directory)
     return int(known) if known.isdigit() else INDEXED_FORMAT_VERSION
 
 
@@ -181,7 +202,7 @@ class DataDirectory:
         self.path = path
         self.key = key
         self._opening = opening
-        self._lock: int | None = None
+        self._locks: list[int] = []
         self._storage = storage
         self._is_immutable = False
         with self.refusing():
@@ -205,7 +226,8 @@ class DataDirectory:
                     require_unloaded(path)
                 self._require_writable()
             if opening is Opening.SERVER:
-                self._lock = take_server_lock(path)
+                self._locks.append(take_server_lock(path))
+                self._locks.append(hold_directory(path))
                 remove_unfinished_copies(path)
         try:
             with self.refusing():
@@ -274,9 +296,8 @@ class DataDirectory:
 
     def close(self) -> None:
         """Release the directory for the next server. Close all connections first."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        while self._locks:
+            os.close(self._locks.pop())
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
