@@ -13,6 +13,7 @@ import random
 import secrets
 import signal
 import sys
+import threading
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,7 @@ from tablestone.engines.contract import (
     Update,
     WriteSet,
 )
+from tablestone.engines.postgresql import opening
 from tablestone.engines.postgresql.address import parse_address
 from tablestone.engines.registry import open_engine
 
@@ -626,6 +628,19 @@ async def test_defaults_of_the_role_do_not_count(url: str) -> None:
 
 
 @pytest.mark.sdk
+def test_storage_is_opened_without_a_thread_before_a_fork() -> None:
+    """Of 25 starts with two workers, four hung: a thread that ended held a lock of OpenSSL when the worker forked."""
+
+    async def thread() -> int:
+        return threading.get_ident()
+
+    async def on_a_loop() -> int:
+        return opening._on_a_loop(thread())
+
+    assert opening._on_a_loop(thread()) == threading.get_ident()
+    assert asyncio.run(on_a_loop()) != threading.get_ident()
+
+
 def test_a_server_with_two_workers_survives_the_loss_of_one(url: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tablestone"]
     server = start_server(tmp_path, "--engine", url, "--workers", "2", command=command)

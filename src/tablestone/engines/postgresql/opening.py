@@ -132,7 +132,15 @@ async def held_alone(address: DatabaseAddress, *, is_loading: bool = False) -> A
 
 
 def _on_a_loop(looks: Coroutine[Any, Any, Found]) -> Found:
-    """The caller may run on a loop, which `open` cannot wait for. The thread is gone afterwards."""
+    """Run it to its end; in a thread where the caller runs on a loop, which `open` cannot wait for.
+
+    The supervisor forks afterwards, and has no loop. A thread that has ended for Python may still hold a lock of
+    OpenSSL, which the driver uses: a worker would wait for it for ever.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(looks)
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, looks).result()
 
