@@ -110,6 +110,22 @@ def test_yes_and_roles_and_the_own_address(weather: Path) -> None:
     assert "allowed addresses: 198.51.100.0/24\n" in shown
 
 
+def test_the_last_role_of_an_account_without_its_keys(weather: Path) -> None:
+    last, remove = (
+        "the last role in weather, whose shared key is off",
+        (ROLE[0], "remove", *ROLE[2:]),
+    )
+    on_a_table = (*ROLE, "--table", "tab")
+    for words in (ROLE, on_a_table):
+        told(weather, *words)
+    account(weather, "set", "weather", "--shared-key", "off")
+    assert last not in told(weather, on_a_table[0], "remove", *on_a_table[2:])
+    assert last in told(weather, *remove)
+    told(weather, *ROLE)
+    account(weather, "set", "weather", "--shared-key", "on")
+    assert last not in told(weather, *remove)
+
+
 def test_it_asks_at_a_terminal(weather: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr("tablestone.cli.commands.account.sys", terminal)

@@ -17,7 +17,7 @@ from tablestone.cli.options import (
     BrokenOption,
     with_options,
 )
-from tablestone.cli.stored_data import is_known, stored_configuration, with_engine
+from tablestone.cli.stored_data import is_known, known_accounts, stored_configuration, with_engine
 from tablestone.clock import system_clock
 from tablestone.configuration import Configuration
 from tablestone.engines.contract import Engine
@@ -82,17 +82,25 @@ def remove(
     """
     unwanted = _assignment(role_name, principal, table, account_name)
     found: list[Assignment] = []
+    left: list[Assignment] = []
 
     def take(stored: Assignments) -> Assignments:
         found[:] = [one for one in stored if unwanted.is_same(one)]
-        return Assignments(one for one in stored if not unwanted.is_same(one))
+        left[:] = [one for one in stored if not unwanted.is_same(one)]
+        return Assignments(left)
 
-    _change(given, account_name, take, existing=True)
+    configuration = _change(given, account_name, take, existing=True)
     words = _in_words(unwanted, account_name)
     if not found:
         print(f"{unwanted.principal} was not assigned the role {words}.")
         return 1
     print(f"{unwanted.principal} no longer has the role {words}.")
+    known = known_accounts(configuration, with_keys=False)
+    if not left and any(each.name == account_name and not each.shared_key for each in known):
+        print(
+            f"It was the last role in {account_name}, whose shared key is off: only tokens that bring their roles can "
+            "use it."
+        )
     return 0
 
 
