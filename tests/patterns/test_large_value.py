@@ -14,6 +14,7 @@ from azure.data.tables import EdmType, EntityProperty, TableClient
 from patterns.conftest import Half
 from patterns.stopping import Stopped, stopped_at
 from table_patterns import KeyPartError, LargeValues, OutcomeUnknown, Swept, ValueDamaged
+from table_patterns.sync import large_value
 from tablestone.testing.storage import StorageAccount, TableStorage
 
 MEBIBYTE = 1024 * 1024
@@ -204,7 +205,16 @@ REFUSED = [
     ("1", {"a": 2**31}, TypeError, "a: 2147483648 needs an EntityProperty"),
     ("1", {"a": dt.datetime(2026, 1, 1)}, TypeError, "a: .* has no EDM type"),  # noqa: DTZ001 - the case
     ("1", {"a": [1]}, TypeError, "a: .* has no EDM type"),
+    ("1", {5: 1}, TypeError, "5 is no name"),
+    ("1", {"a": EntityProperty("2026", EdmType.DATETIME)}, TypeError, "a: '2026' is no"),
+    ("1", {"a": EntityProperty(5, EdmType.DOUBLE)}, TypeError, "a: 5 is no"),
+    ("1", {"a": EntityProperty("5", EdmType.INT64)}, TypeError, "a: '5' is no"),
+    ("1", {"a": EntityProperty(2**63, EdmType.INT64)}, TypeError, "a: 9223372036854775808 is no"),
     ("x" * 500, noise(2 * MEBIBYTE), KeyPartError, "more than 512"),
+    ("~part!1!v!00000", b"x", ValueError, "are those of parts"),
+    ("~writing!1!v", noise(2 * MEBIBYTE), ValueError, "are those of parts"),
+    ("a/b", noise(2 * MEBIBYTE), ValueError, "the service forbids"),
+    ("a\x85", b"x", ValueError, "the service forbids"),
 ]
 
 
@@ -228,3 +238,59 @@ def test_what_is_no_large_value_is_told(half: Half) -> None:
         half.LargeValues(table).get("p", "1")
     with pytest.raises(AzureError):
         half.LargeValues(table).sweep()
+
+
+@pytest.mark.parametrize("row_key", ["", " ", "it's", "100%", "+ &", "!~", "..", "名"])
+@pytest.mark.parametrize("size", [1, 1_500_000])
+def test_every_row_key_holds_a_value(half: Half, row_key: str, size: int) -> None:
+    table = half.table()
+    values = half.LargeValues(table)
+    values.put("p'", row_key, noise(size))
+    values.sweep()
+    assert values.get("p'", row_key) == noise(size)
+    assert (values.delete("p'", row_key), rows_of(table)) == (True, [])
+
+
+def test_rows_of_others_are_left_alone(half: Half) -> None:
+    """A row that begins like a part, a part itself, and entities with properties of the same names."""
+    table = half.table()
+    values = half.LargeValues(table)
+    table.create_entity({"PartitionKey": "p", "RowKey": "~part!mine"})
+    table.create_entity({"PartitionKey": "p", "RowKey": "2", "Version": 5, "Parts": 3})
+    values.put("p", "1", noise(MEBIBYTE))
+    assert values.sweep() == Swept(0, 0)
+    for row_key in ("2", min(row for row in rows_of(table) if row.startswith("~part!1"))):
+        with pytest.raises(ValueDamaged, match="no large value"):
+            values.get("p", row_key)
+    values.put("p", "2", b"x")
+    assert values.get("p", "2") == b"x"
+    assert "~part!mine" in rows_of(table)
+
+
+def test_a_value_is_stored_though_the_parts_before_cannot_be_deleted(
+    half: Half, table_storage: TableStorage
+) -> None:
+    values = half.LargeValues(half.table(retry_total=0))
+    values.put("p", "1", noise(2 * MEBIBYTE))
+    fault = {"operation": "EntityGroupTransaction", "count": 1, "error": "AuthorizationFailure"}
+    table_storage.faults.add(**fault)
+    values.put("p", "1", b"new")
+    assert values.get("p", "1") == b"new"
+    assert values.sweep() == Swept(0, 3)
+    values.put("p", "1", noise(2 * MEBIBYTE))
+    table_storage.faults.add(**fault)
+    assert values.delete("p", "1") is True
+    assert values.sweep() == Swept(0, 3)
+
+
+def test_a_thousand_parts_are_more_than_a_page(
+    table_account: StorageAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_value, "ROW_BYTES", 100)
+    with TableClient.from_connection_string(table_account.connection_string, "Things") as table:
+        table.create_table()
+        values, stored = LargeValues(table), noise(100_100)
+        values.put("p", "1", stored)
+        assert (values.sweep(), values.get("p", "1") == stored) == (Swept(0, 0), True)
+        values.put("p", "1", b"x")
+        assert rows_of(table) == ["1"]
