@@ -129,7 +129,7 @@ def _from_property(kind: Any, stored: Any) -> Any:
         return value
     if kind is datetime:
         # The client's own subclass carries the digits below a microsecond; a plain one compares and copies as usual.
-        if not isinstance(value, datetime):
+        if not isinstance(value, datetime) or value.utcoffset() is None:
             raise TypeError
         return datetime.fromisoformat(value.isoformat()).astimezone(UTC)
     if kind is Decimal:
