@@ -13,7 +13,7 @@ from azure.data.tables import EdmType, EntityProperty, TableClient
 
 from patterns.conftest import Half
 from patterns.stopping import Stopped, stopped_at
-from table_patterns import KeyPartError, LargeValues, OutcomeUnknown, Swept, ValueDamaged
+from table_patterns import Conflicts, KeyPartError, LargeValues, OutcomeUnknown, Swept, ValueDamaged
 from table_patterns.sync import large_value
 from tablestone.testing.storage import StorageAccount, TableStorage
 
@@ -294,3 +294,76 @@ def test_a_thousand_parts_are_more_than_a_page(
         assert (values.sweep(), values.get("p", "1") == stored) == (Swept(0, 0), True)
         values.put("p", "1", b"x")
         assert rows_of(table) == ["1"]
+
+
+def test_a_value_that_is_replaced_while_it_is_read(
+    table_account: StorageAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice, with a deletion between: the last version. Each time: `Conflicts`, for it is not damaged."""
+    connection = table_account.connection_string
+    with (
+        TableClient.from_connection_string(connection, "Things") as table,
+        TableClient.from_connection_string(connection, "Things") as other,
+    ):
+        table.create_table()
+        values, writing = LargeValues(table), LargeValues(other)
+        one, another = noise(MEBIBYTE, 1), noise(MEBIBYTE, 2)
+        values.put("p", "1", one)
+        query, left = table.query_entities, [3]
+
+        def replace_first(*arguments: Any, **options: Any) -> Any:
+            if left[0]:
+                left[0] -= 1
+                writing.put("p", "1", one)
+                writing.delete("p", "1")
+                writing.put("p", "1", another)
+            return query(*arguments, **options)
+
+        monkeypatch.setattr(table, "query_entities", replace_first)
+        assert values.get("p", "1") == another
+        left[0] = 100
+        with pytest.raises(Conflicts, match="each of the 20 times"):
+            values.get("p", "1")
+
+
+@pytest.mark.parametrize("step", range(1, 9))
+def test_two_sweepers_at_once_and_a_writer(
+    table_account: StorageAccount,
+    table_storage: TableStorage,
+    monkeypatch: pytest.MonkeyPatch,
+    step: int,
+) -> None:
+    """Another client sweeps and writes before one of the sweeper's requests."""
+    connection = table_account.connection_string
+    with (
+        TableClient.from_connection_string(connection, "Things") as table,
+        TableClient.from_connection_string(connection, "Things") as other,
+    ):
+        table.create_table()
+        values, others = LargeValues(table), LargeValues(other)
+        old, new = noise(MEBIBYTE, 1), noise(MEBIBYTE, 2)
+        values.put("p", "1", old)
+        with monkeypatch.context() as patched:
+            stopped_at(4, patched)
+            with pytest.raises(Stopped):
+                values.put("p", "1", new)
+        table_storage.clock.advance(hours=2)
+        requests = 0
+
+        def acted(send: Any) -> Any:
+            def sent(*arguments: Any, **options: Any) -> Any:
+                nonlocal requests
+                requests += 1
+                if requests == step:
+                    others.sweep()
+                    others.put("p", "1", new)
+                    others.put("p", "1", old)
+                return send(*arguments, **options)
+
+            return sent
+
+        for name in ("get_entity", "delete_entity", "query_entities", "submit_transaction"):
+            monkeypatch.setattr(table, name, acted(getattr(table, name)))
+        values.sweep()
+        assert others.get("p", "1") == old
+        assert len(rows_of(other)) == 3

@@ -14,7 +14,7 @@ from azure.data.tables.aio import TableClient
 
 from table_patterns.aio.answers import FAILED, is_refused, pause_after, stored_entity
 from table_patterns.aio.partitions import bulk_delete
-from table_patterns.errors import OutcomeUnknown, ValueDamaged
+from table_patterns.errors import Conflicts, OutcomeUnknown, ValueDamaged
 from table_patterns.keys import CompositeKey, KeyPartError, Padded
 from table_patterns.results import Swept
 from table_patterns.service_time import ServiceTime
@@ -111,7 +111,9 @@ class LargeValues:
                 ) from error
 
     async def get(self, partition_key: str, row_key: str) -> bytes | str | dict[str, Any] | None:
-        """The value, or None. Raises `ValueDamaged` if its parts are not those that were stored."""
+        """The value, or None. Raises `ValueDamaged` if its parts are not those that were stored;
+        `Conflicts` if others replaced it each time that it was read.
+        """
         version = None
         for _ in range(READS_MAX):
             head = await stored_entity(self._table, partition_key, row_key)
@@ -123,9 +125,11 @@ class LargeValues:
             if hashlib.sha256(data).hexdigest() == head["Sha256"]:
                 return value_of(head["Kind"], zlib.decompress(data) if head["IsPacked"] else data)
             if head["Version"] == version:
-                break
+                raise ValueDamaged(
+                    f"The parts of {row_key} are not those of its version {version}."
+                )
             version = head["Version"]  # replaced while it was read, so its parts are gone
-        raise ValueDamaged(f"The parts of {row_key} are not those of its version {version}.")
+        raise Conflicts(f"{row_key} was replaced each of the {READS_MAX} times that it was read.")
 
     async def _data(self, head: TableEntity) -> bytes:
         if not head["Parts"]:
