@@ -300,6 +300,7 @@ def test_a_value_that_is_replaced_while_it_is_read(
     table_account: StorageAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twice, with a deletion between: the last version. Each time: `Conflicts`, for it is not damaged."""
+    monkeypatch.setattr(large_value, "ROW_BYTES", 1000)
     connection = table_account.connection_string
     with (
         TableClient.from_connection_string(connection, "Things") as table,
@@ -307,7 +308,7 @@ def test_a_value_that_is_replaced_while_it_is_read(
     ):
         table.create_table()
         values, writing = LargeValues(table), LargeValues(other)
-        one, another = noise(MEBIBYTE, 1), noise(MEBIBYTE, 2)
+        one, another = noise(1500, 1), noise(1500, 2)
         values.put("p", "1", one)
         query, left = table.query_entities, [3]
 
@@ -334,6 +335,7 @@ def test_two_sweepers_at_once_and_a_writer(
     step: int,
 ) -> None:
     """Another client sweeps and writes before one of the sweeper's requests."""
+    monkeypatch.setattr(large_value, "ROW_BYTES", 1000)
     connection = table_account.connection_string
     with (
         TableClient.from_connection_string(connection, "Things") as table,
@@ -341,7 +343,7 @@ def test_two_sweepers_at_once_and_a_writer(
     ):
         table.create_table()
         values, others = LargeValues(table), LargeValues(other)
-        old, new = noise(MEBIBYTE, 1), noise(MEBIBYTE, 2)
+        old, new = noise(1500, 1), noise(1500, 2)
         values.put("p", "1", old)
         with monkeypatch.context() as patched:
             stopped_at(4, patched)
