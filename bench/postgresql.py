@@ -2,7 +2,8 @@
 
     operations    a server of one worker beside asyncpg with the same statements and as many connections
     partition     commits of one partition, whose lock is held while a standby answers, beside commits of many
-    bloat         sizes and dead rows while 20,000 entities are merged, for --seconds, with --fillfactor
+    bloat         sizes and dead rows while 20,000 entities are merged, for --seconds, with --fillfactor, --per-second
+    flushes       how many commits of different partitions PostgreSQL flushes together (up to version 17)
     drivers       the call that commits, by asyncpg and by psycopg 3; a point read, alone and with catalogue rows
 
 It starts PostgreSQL itself, and writes to the disk as PostgreSQL does by default. POSTGRESQL chooses its version.
@@ -197,6 +198,24 @@ def partition(options: argparse.Namespace) -> None:
             print(f"| {delay:g} | {one:,.0f} | {many:,.0f} |", flush=True)
 
 
+async def flushes(url: str, options: argparse.Namespace) -> None:
+    engine = open_engine(url, system_clock)
+    admin = await asyncpg.connect(url)
+    print("| commits at once | commits a second | flushes for each commit |\n|---|---|---|")
+    for at_once in (1, 2, 4, CONNECTIONS):
+        before = await admin.fetchval("SELECT wal_sync FROM pg_stat_wal")
+        began = time.perf_counter()
+        per_second = await rate(
+            at_once, options.seconds, lambda number: engine.commit(write_set(b"%d" % number))
+        )
+        commits = per_second * (time.perf_counter() - began)
+        await asyncio.sleep(2)  # statistics come about once a second
+        flushed = await admin.fetchval("SELECT wal_sync FROM pg_stat_wal") - before
+        print(f"| {at_once} | {per_second:,.0f} | {flushed / commits:.2f} |", flush=True)
+    await admin.close()
+    await engine.close()
+
+
 async def drivers(url: str, options: argparse.Namespace) -> None:
     import psycopg  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415 - only this needs it
 
@@ -274,7 +293,13 @@ async def bloat(url: str, options: argparse.Namespace) -> None:
         await admin.execute(f"ALTER TABLE {schema}.rows SET (fillfactor = {options.fillfactor})")
         await admin.execute(f"VACUUM FULL {schema}.rows")
 
+    due = time.perf_counter()
+
     async def merge(_number: int) -> None:
+        nonlocal due
+        if options.per_second:
+            due = max(due, time.perf_counter() - 1) + 1 / options.per_second
+            await asyncio.sleep(due - time.perf_counter())
         at = secrets.randbelow(ROWS)
         value = b"m" * (800 + secrets.randbelow(448))
         change = Change(names[at], ANY, Put(lambda _version: value))
@@ -314,16 +339,23 @@ TYPES: Final = (
 """Of the parameters of `commit_rows`."""
 
 
+ON_ONE: Final = {"bloat": bloat, "flushes": flushes, "drivers": drivers}
+"""What needs no more than a server of PostgreSQL."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.postgresql",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", choices=("operations", "partition", "bloat", "drivers", "bare"))
+    parser.add_argument("what", choices=("operations", "bare", "partition", *ON_ONE))
     parser.add_argument("--rounds", type=how_many, default=5)
     parser.add_argument("--seconds", type=seconds, default=2.0)
     parser.add_argument("--fillfactor", type=how_many)
+    parser.add_argument(
+        "--per-second", type=how_many, help="merges; without it as many as possible"
+    )
     parser.add_argument("--url", help=argparse.SUPPRESS)
     parser.add_argument("--operation", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -335,7 +367,7 @@ def main() -> None:
         asyncio.run(bare(options))
     else:
         with database() as url:
-            asyncio.run((drivers if options.what == "drivers" else bloat)(url, options))
+            asyncio.run(ON_ONE[options.what](url, options))
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ An empty variable counts as not set.
 {forms}
 - Every other value is a string.
   An option that can be repeated takes a string or a list of strings.
-- Accounts stand in the table `[accounts]`: a name, and one key or a list of two.
+- Accounts stand in the table `[accounts]`: a name, and one key, a list of two, or a [table](guides/account-rules.md).
   `accounts = "none"`, above all tables, is the same as `--account none`.
 - A relative path is relative to the directory of the file.
   On the command line and in the environment it is relative to the working directory.

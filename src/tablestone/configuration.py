@@ -28,10 +28,12 @@ LOCAL_DOMAIN = "localhost"
 
 @dataclass(frozen=True, slots=True)
 class AccountKeys:
-    """An account's name and its one or two keys, in base64."""
+    """An account's name and its one or two keys, in base64; and its rules, as in `auth.account.Account`."""
 
     name: str
     keys: tuple[str, ...] = field(repr=False)
+    shared_key: bool = True
+    allow: tuple[str, ...] = ()
 
 
 DEVELOPMENT_ACCOUNT = AccountKeys(DEVELOPMENT_ACCOUNT_NAME, (DEVELOPMENT_ACCOUNT_KEY,))
@@ -226,6 +228,10 @@ class Configuration:
     """How large an entity may be."""
     auto_index: bool = False
     """Make indexes by itself for filters that keep scanning."""
+    acl_by_roles: bool = False
+    """While an account's key is off, tokens with the role for its settings may read and set its policies."""
+    explorer_key: str | None = field(default=None, repr=False)
+    """Signs the requests of the explorer beside the server. Drawn at each start, and never outside its processes."""
     yes_trim: Retention | None = None
     """A `keep_changes` that trims changes at once is accepted only if this is the same."""
 

@@ -64,6 +64,8 @@ TOKEN_LEEWAY_SECONDS: Final = 60
 """The difference allowed between the clocks of a token's issuer and of the server; with NTP it is less. Ours."""
 USER_DELEGATION_KEY_SECONDS_MAX: Final = 7 * 24 * 60 * 60
 """The longest time from now to the expiry of a user delegation key (auth 3.11; Azure's documentation)."""
+ALLOWED_RANGES_MAX: Final = 64
+"""Ranges of addresses that an account allows. A longer list belongs into a firewall. Ours; Azure's is 400."""
 INDEXES_MAX: Final = 16
 """Indexes of a table. Each can cost every write of an entity one entry more. Ours."""
 EXPIRY_AGE_SECONDS_MAX: Final = 7_800 * 365 * 24 * 60 * 60

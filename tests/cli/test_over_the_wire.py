@@ -165,7 +165,8 @@ def wait_until_ready(client: Client, seconds: float = 60) -> dict[str, object]:
     raise AssertionError(indexes_of(client))
 
 
-@pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.slow), "2"])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_build_goes_on_after_kills(
     private_server: StartServer, tmp_path: Path, said: Said, workers: str
 ) -> None:

@@ -31,9 +31,13 @@ from tablestone.engines.sqlite.upgrade import STEPS, upgrade
 FORMATS = Path(__file__).parents[1] / "storage" / "formats"
 STORED = sorted(path for path in FORMATS.iterdir() if path.name[0].isdigit())
 NOTHING_TO_UPGRADE = {
-    "1": "format 1 (a record of changes makes it 2, an index makes it 3); nothing to upgrade",
-    "2": "format 2 (an index makes it 3); nothing to upgrade",
-    "3": "format 3, which is the newest; nothing to upgrade",
+    "1": (
+        "format 1 (a record of changes makes it 2, an index makes it 3, a rule of an account makes it 4); "
+        "nothing to upgrade"
+    ),
+    "2": "format 2 (an index makes it 3, a rule of an account makes it 4); nothing to upgrade",
+    "3": "format 3 (a rule of an account makes it 4); nothing to upgrade",
+    "4": "format 4, which is the newest; nothing to upgrade",
 }
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "upgrading.md"
 

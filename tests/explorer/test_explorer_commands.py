@@ -145,6 +145,10 @@ def test_the_first_page_says_what_the_tabs_of_a_table_do(
         "an engine that keeps neither indexes nor changes"
     )
     assert kept not in text
+    monkeypatch.setattr(
+        account.ExploredAccount, "own_parts", lambda *_: account.OwnParts([], "ready", {})
+    )
+    assert kept not in pages_of(closed.connection_string)["/"], "one that keeps no changes"
     monkeypatch.undo()
     with answering(
         lambda _path: (200, "application/json", b'{"value":[{"TableName":"A"}]}')

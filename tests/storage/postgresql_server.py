@@ -80,7 +80,7 @@ def why_no_pair() -> str | None:
     return why_not()
 
 
-def _as_user() -> dict[str, Any]:
+def as_user() -> dict[str, Any]:
     """The server refuses to run as root."""
     if os.geteuid():
         return {}
@@ -98,7 +98,7 @@ def _readable_programs() -> Path:
     """The programs, at a place where another user can run them."""
     programs = _programs()
     assert programs is not None
-    if not _as_user() or programs.is_relative_to("/usr"):
+    if not as_user() or programs.is_relative_to("/usr"):
         return programs
     directory = tempfile.mkdtemp(prefix="postgresql-programs-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
@@ -135,7 +135,7 @@ class Database:
             check=True,
             stdout=subprocess.DEVNULL,
             cwd=self.directory,
-            **_as_user(),
+            **as_user(),
         )
 
     def make(self) -> None:
@@ -155,7 +155,7 @@ class Database:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=self.directory,
-            **_as_user(),
+            **as_user(),
         )
         _wait_for(self.port)
 
@@ -169,15 +169,7 @@ class Database:
 
     def processes(self) -> list[int]:
         """The first one, and its children: each is the head of a group of its own."""
-        if self._process is None:
-            return []
-        first = self._process.pid
-        with suppress(FileNotFoundError):
-            return [
-                first,
-                *map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split()),
-            ]
-        return [first]
+        return [] if self._process is None else processes_of(self._process.pid)
 
     def send(self, number: signal.Signals) -> None:
         """To every process at once."""
@@ -202,10 +194,18 @@ class Database:
             self._process = None
 
 
+def processes_of(first: int) -> list[int]:
+    """A process and its children."""
+    children = Path(f"/proc/{first}/task/{first}/children")
+    with suppress(FileNotFoundError):
+        return [first, *map(int, children.read_text().split())]
+    return [first]
+
+
 @contextmanager
 def directory_of_servers() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="postgresql-", ignore_cleanup_errors=True) as directory:
-        if _as_user():
+        if as_user():
             shutil.chown(directory, "nobody", "nogroup")
         yield Path(directory)
 

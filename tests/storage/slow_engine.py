@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
 from tablestone.engines import request_time
-from tablestone.engines.capabilities import Capabilities
+from tablestone.engines.capabilities import Capabilities, StoredIn
 from tablestone.engines.contract import (
     ABSENT,
     OUTDATED,
@@ -79,6 +79,12 @@ class RememberingMemory(MemoryEngine):
         last.update({key: found[key] for key in found if key not in self._rows.stored})
         self._earliest = 0
         return outcome
+
+
+class MemoryOfServers(RememberingMemory):
+    """Several servers have it, as a cluster or a database."""
+
+    capabilities = replace(RememberingMemory.capabilities, stored_in=StoredIn.SERVERS)
 
 
 class SlowEngine(ForwardingEngine):

@@ -18,7 +18,13 @@ from tablestone.engines.cassandra.checks import (
     wanted_copies,
 )
 from tablestone.engines.cassandra.cluster_url import parse_address
-from tablestone.engines.cassandra.layout import COLUMNS, LAYOUT, require_own
+from tablestone.engines.cassandra.layout import (
+    COLUMNS,
+    LAYOUT,
+    RULES_LAYOUT,
+    keep_rules,
+    require_own,
+)
 from tablestone.engines.contract import EngineRefused
 
 if TYPE_CHECKING:
@@ -80,6 +86,7 @@ def without(tables: Mapping[str, str], *names: str) -> dict[str, str]:
         (OURS, LAYOUT),
         (OURS, None),
         (OURS, 1),
+        (OURS, RULES_LAYOUT),
         (OURS | {"of_the_operator": "a int"}, LAYOUT),
         (without(OURS, "about"), None),
     ],
@@ -111,7 +118,7 @@ def test_a_keyspace_of_ours_is_known(tables: Mapping[str, str], number: int | No
             LAYOUT,
             "a table 'directory_nodes' with other columns",
         ),
-        (OURS, 9, "k has layout 9, and this version of Tablestone knows layout 2: use the version"),
+        (OURS, 9, "k has layout 9, and this version of Tablestone knows layout 3: use the version"),
         (without(OURS, "directory_nodes") | {"tree": "a int"}, 9, "k has layout 9"),
     ],
 )
@@ -248,3 +255,37 @@ def test_several_datacenters_have_to_be_named() -> None:
     with pytest.raises(EngineRefused, match="say replication=dc1:3,dc2:3 or another number"):
         wanted_copies(parse_address("cassandra://h/k"), nodes)
     assert wanted_copies(parse_address("cassandra://h/k?datacenter=dc2"), nodes) == {"dc2": 3}
+
+
+class Used(Cluster):
+    """A keyspace with clients, one of which may come while the layout changes."""
+
+    def __init__(self, *clients: list[str]) -> None:
+        super().__init__(LAYOUT)
+        self._clients = iter(clients)
+
+    def other_clients(self) -> list[str]:
+        return next(self._clients)
+
+    def execute(self, text: str) -> list[tuple[int]]:
+        if text.startswith("UPDATE about SET number = 3"):
+            assert text.endswith(f"IF number = {LAYOUT}")
+            self._number = RULES_LAYOUT
+            return []
+        assert text == "SELECT number FROM about WHERE name = 'layout'"
+        return [(self._number or 0,)]
+
+
+def test_the_first_rule_of_an_account_changes_the_layout() -> None:
+    used = Used([], [])
+    assert keep_rules(used, all_upgraded=False) == "The keyspace k has layout 3 now"  # type: ignore[arg-type]
+    assert keep_rules(used, all_upgraded=False) is None  # type: ignore[arg-type]
+
+
+def test_a_client_may_be_a_server_that_does_not_know_rules() -> None:
+    before, meanwhile = Used(["10.0.0.1"]), Used([], ["10.0.0.1"])
+    for used in (before, meanwhile):
+        with pytest.raises(EngineRefused, match=r"10\.0\.0\.1.*--all-servers-upgraded"):
+            keep_rules(used, all_upgraded=False)  # type: ignore[arg-type]
+    assert before.execute("SELECT number FROM about WHERE name = 'layout'") == [(LAYOUT,)]
+    assert keep_rules(Used(), all_upgraded=True) is not None  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import apsw
 import pytest
 
 from cli.command_line import tablestone
@@ -22,6 +23,7 @@ from tablestone.engines.contract import (
 )
 from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite.backup import NewDirectory
+from tablestone.engines.sqlite.data_directory import RULES_FORMAT_VERSION
 from tablestone.tables.storage_migration import move
 from tablestone.testing import TableStorage
 
@@ -203,3 +205,12 @@ async def test_what_an_unload_fills_in_is_in_no_record_of_changes(tmp_path: Path
     assert kept is not None
     assert (kept.last + 1 - kept.first, kept.is_complete) == (0, False)
     await engine.close()
+
+
+@pytest.mark.asyncio
+async def test_rules_of_accounts_give_it_their_format(tmp_path: Path) -> None:
+    with NewDirectory(tmp_path / "data", SOURCE) as target:
+        await target.keep_rules()
+        target.finish()
+    database = apsw.Connection(str(tmp_path / "data" / "tablestone.db"))
+    assert database.pragma("user_version") == RULES_FORMAT_VERSION

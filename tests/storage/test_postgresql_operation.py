@@ -9,6 +9,7 @@ import secrets
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -24,28 +25,36 @@ from certificates import write_pair
 from cli.admin_pages import json_page
 from cli.command_line import Ended, tablestone
 from cli.small_disk import small_disk
+from cli.trace_collector import collecting
 from server_process import start_server
 from storage.conftest import HeldClock
 from storage.postgresql_server import Cut, Proxy, running_server, why_not
 from storage.write_sets import committed, insert
+from tablestone.cli import storage_move
 from tablestone.clock import TICKS_PER_SECOND, system_clock
+from tablestone.engines import request_time
 from tablestone.engines.contract import EngineBusy, EngineRefused, EngineUnavailable, Key, KeyRange
 from tablestone.engines.postgresql.address import parse_address
 from tablestone.engines.registry import open_engine
 from tablestone.tables.storage_keys import is_for_leases
+from tablestone.tables.storage_migration import compare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+CLIENT = 3
+"""The kind of a span for a call of the database."""
 WHOLE = KeyRange(Key(b"", b""), Key(b"\xff" * 8, b""))
+PATIENCE_SECONDS = 60.0
+"""The machine may be busy with other work."""
 ROLE = "server"
 """A role with no rights but those that it gets."""
 FSYNC, NO_STANDBY_ASKED, NO_STANDBY, UNFENCED = (
     "PostgreSQL has fsync = off",
     "PostgreSQL waits for no standby",
-    "No synchronous standby answers PostgreSQL now",
+    "Too few synchronous standbys answer PostgreSQL now",
     "Nothing says that an old primary",
 )
 
@@ -87,16 +96,31 @@ def execute(port: int, statements: str) -> list[Any]:
 @contextlib.contextmanager
 def settings(port: int, **changed: str) -> Iterator[None]:
     """Change settings of the database's server for a while."""
+    before = {name: _setting(port, name) for name in changed}
     for name, value in changed.items():
         execute(port, f"ALTER SYSTEM SET {name} = '{value}'")
-    execute(port, "SELECT pg_reload_conf()")
-    time.sleep(0.2)  # its processes read the file
+    _reload(port, changed)
     try:
         yield
     finally:
-        execute(port, "ALTER SYSTEM RESET ALL")
-        execute(port, "SELECT pg_reload_conf()")
-        time.sleep(0.2)
+        for name in changed:
+            execute(port, f"ALTER SYSTEM SET {name} = '{before[name]}'")
+        _reload(port, before)
+
+
+def _setting(port: int, name: str) -> str:
+    [(value,)] = execute(port, f"SHOW {name}")
+    return str(value)
+
+
+def _reload(port: int, expected: Mapping[str, str]) -> None:
+    """Wait until new connections have the settings: the server may read its file late."""
+    execute(port, "SELECT pg_reload_conf()")
+    until = time.monotonic() + PATIENCE_SECONDS
+    while {name: _setting(port, name) for name in expected} != expected:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    time.sleep(0.2)  # its other processes do the same
 
 
 def as_role(url: str, role: str = ROLE) -> str:
@@ -116,6 +140,74 @@ def warned(ended: Ended) -> list[str]:
         for known in (FSYNC, NO_STANDBY_ASKED, NO_STANDBY, UNFENCED)
         if line.startswith(f"warning: {known}")
     ]
+
+
+# The first rule of an account.
+
+
+def set_rule(url: str, *more: str) -> Ended:
+    return tablestone("account", "set", "weather", "--allow", "127.0.0.1", "--engine", url, *more)
+
+
+def test_the_first_rule_of_an_account_changes_the_format(url: str, port: int) -> None:
+    """It is refused while a program is connected that does not know rules: it has only the first of two locks."""
+    assert tablestone("postgresql", "init", "--engine", url, "--grant-to", ROLE).status == 0
+    owner, url = url, as_role(url)
+    assert tablestone("account", "create", "weather", "--engine", url).status == 0
+    formats = f'SELECT format, id FROM "{schema_of(url)}".storage'
+    [(found, storage)] = execute(port, formats)
+    assert found == 1
+    first, second = struct.unpack_from("!ii", storage)
+
+    async def refused() -> Ended:
+        import asyncpg  # noqa: PLC0415 - the tests are skipped without it
+
+        driver = await asyncpg.connect(f"postgresql://postgres@127.0.0.1:{port}/postgres")
+        try:
+            await driver.execute(f"SELECT pg_advisory_lock_shared({first}, {second})")
+            return await asyncio.to_thread(set_rule, url)
+        finally:
+            await driver.close()
+
+    ended = asyncio.run(refused())
+    assert ended.status == 2
+    assert "--all-servers-upgraded" in ended.stderr
+    assert execute(port, formats)[0][0] == 1
+
+    async def beside_this_version() -> Ended:
+        engine = open_engine(url, system_clock)
+        try:
+            await engine.get(Key(b"", b""))
+            ended = await asyncio.to_thread(set_rule, url)
+            assert "which only its owner may change" in ended.stderr
+            return await asyncio.to_thread(set_rule, owner)
+        finally:
+            await engine.close()
+
+    ended = asyncio.run(beside_this_version())
+    assert (ended.status, ended.stderr) == (0, "")
+    assert ended.lines[-1].endswith(
+        "has the format 2 now: earlier versions of Tablestone refuse it, for good."
+    )
+    assert execute(port, formats)[0][0] == 2
+    assert set_rule(url).lines == ["Admitted to weather: 127.0.0.1/32."]
+    assert tablestone("postgresql", "init", "--engine", owner).status == 0
+
+
+@pytest.mark.slow
+def test_rules_of_accounts_move_with_their_format(url: str, port: int, tmp_path: Path) -> None:
+    data, back = tmp_path / "data", tmp_path / "back"
+    assert tablestone("account", "create", "weather", "--data", data).status == 0
+    rule = ("--allow", "127.0.0.1")
+    assert tablestone("account", "set", "weather", *rule, "--data", data).status == 0
+    assert tablestone("postgresql", "init", "--engine", url).status == 0
+    told = ["Rules of accounts, which act at once:", "  weather: allowed addresses: 127.0.0.1/32"]
+    loaded = tablestone("postgresql", "load", "--from", data, "--engine", url, "--quiet")
+    assert (loaded.status, loaded.lines[-2:]) == (0, told)
+    assert execute(port, f'SELECT format FROM "{schema_of(url)}".storage')[0][0] == 2
+    unloaded = tablestone("postgresql", "unload", "--to", back, "--engine", url, "--quiet")
+    assert (unloaded.status, unloaded.lines[-2:]) == (0, told)
+    assert "format 4, " in tablestone("upgrade", "--data", back).lines[0]
 
 
 # `init`, and the rights of a server.
@@ -171,9 +263,9 @@ def test_init_refuses_what_it_cannot_use(url: str, port: int) -> None:
     )
     assert execute(port, f"SELECT FROM pg_tables WHERE schemaname = '{schema}'") == []
     assert tablestone("postgresql", "init", "--engine", url).status == 0
-    execute(port, f"UPDATE {schema}.storage SET format = 2")
+    execute(port, f"UPDATE {schema}.storage SET format = 3")
     assert (
-        "has the format 2, and this Tablestone reads 1: use the version that made it" in refused()
+        "has the format 3, and this Tablestone reads 2: use the version that made it" in refused()
     )
     execute(port, f"UPDATE {schema}.storage SET format = 0")
     assert "has the format 0, which cannot be upgraded." in refused()
@@ -233,6 +325,9 @@ def test_settings_that_may_lose_data_are_told(url: str, port: int) -> None:
             assert told() == [UNFENCED]
             # The role sees that there is a standby, and not that it is synchronous.
             assert told("&fenced=yes") == told("&fenced=yes", ROLE) == []
+            for names, is_there in (("ANY 1 (*)", True), ("2(a,*)", False)):
+                with settings(port, synchronous_standby_names=names):
+                    assert (told("&fenced=yes", ROLE) == []) is is_there
 
 
 @contextlib.contextmanager
@@ -243,7 +338,7 @@ def synchronous_standby(port: int) -> Iterator[None]:
         command = [f"{programs}/pg_receivewal", "--synchronous", "--no-loop", "-D", directory]
         receiver = subprocess.Popen([*command, "-h127.0.0.1", f"-p{port}", "-Upostgres"])
         try:
-            until = time.monotonic() + 20
+            until = time.monotonic() + PATIENCE_SECONDS
             while not execute(port, "SELECT FROM pg_stat_replication WHERE sync_state = 'sync'"):
                 assert time.monotonic() < until
                 time.sleep(0.05)
@@ -557,7 +652,7 @@ WENT_WRONG = (
     ),
     (
         "a newer format",
-        "UPDATE {schema}.storage SET format = 2",
+        "UPDATE {schema}.storage SET format = 3",
         "UPDATE {schema}.storage SET format = 1",
     ),
     (
@@ -600,10 +695,10 @@ class Served:
     def disconnect(self) -> None:
         """Connections that live do not notice; and a commit on one that is just cut may have any outcome."""
         leave = (
-            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{self.role}'"
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+            f"WHERE usename = '{self.role}'"
         )
         execute(self.port, leave)
-        time.sleep(0.1)
 
     def write(self) -> int:
         """The status of an insert."""
@@ -617,7 +712,7 @@ class Served:
         return 201
 
     def wait_for(self, status: int) -> None:
-        until = time.monotonic() + 20
+        until = time.monotonic() + PATIENCE_SECONDS
         while self.write() != status:
             assert time.monotonic() < until
             time.sleep(0.1)
@@ -658,7 +753,7 @@ def test_a_full_disk_refuses_writes_and_reads_go_on(served: Served) -> None:
         try:
             served.wait_for(503)
             assert len(list(served.table.list_entities(select=["RowKey"]))) == served.stored
-            until = time.monotonic() + 20
+            until = time.monotonic() + PATIENCE_SECONDS
             while "PostgreSQL has no room" not in served.server.stderr:
                 assert time.monotonic() < until
                 time.sleep(0.1)
@@ -674,7 +769,7 @@ def test_health_tells_what_may_lose_data_now(served: Served) -> None:
 
     def wait_until_told(*beginnings: str, expected: int = 200) -> None:
         """The last probe may be of a moment ago."""
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE_SECONDS
         seen: list[Any] = []
         while True:
             status, members = json_page(served.server, "/health/ready")
@@ -700,10 +795,10 @@ def test_health_tells_what_may_lose_data_now(served: Served) -> None:
         wait_until_told(NO_STANDBY, expected=503)
     served.disconnect()
     wait_until_told(NO_STANDBY_ASKED)
-    served.execute("UPDATE {schema}.storage SET format = 2")
+    served.execute("UPDATE {schema}.storage SET format = 3")
     served.disconnect()
-    until = time.monotonic() + 30
-    while "has the format 2" not in str(json_page(served.server, "/health/ready")):
+    until = time.monotonic() + PATIENCE_SECONDS
+    while "has the format 3" not in str(json_page(served.server, "/health/ready")):
         assert time.monotonic() < until
         time.sleep(0.2)
     served.execute("UPDATE {schema}.storage SET format = 1")
@@ -754,6 +849,62 @@ def measured(engine: Any) -> Any:
     return values["postgresql_lock_wait_seconds"], values["postgresql_connects"]
 
 
+@pytest.mark.sdk
+def test_traces_and_plans_show_the_calls_of_a_request(url: str, tmp_path: Path) -> None:
+    """How many statements each request needs, and which way a query takes."""
+    with collecting() as collector:
+        traced = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
+            "OTEL_BSP_SCHEDULE_DELAY": "100",
+        }
+        command = [sys.executable, "-m", "tablestone"]
+        more = ("--engine", url, "--workers", "1")
+        server = start_server(tmp_path, *more, command=command, environment=traced)
+        try:
+            service = TableServiceClient.from_connection_string(server.connection_string)
+            table = service.create_table("Plans")
+            for number in range(3):
+                key = {"PartitionKey": "p", "RowKey": f"{number}"}
+                table.create_entity({**key, "n": number, "s": "x"})
+            made = tablestone("index", "create", "Plans", "n", "--yes", "--engine", url)
+            assert made.status == 0, made
+            table.get_entity("p", "1")  # this server has the index by now
+            endpoint = {"AZURE_STORAGE_CONNECTION_STRING": server.connection_string}
+            assert len(list(table.query_entities("PartitionKey eq 'p'"))) == 3
+            for asked, plan, found in (("n eq 1", "index", 1), ("s eq 'y'", "table scan", 0)):
+                explain = ("query", "Plans", "--filter", asked, "--explain")
+                told = tablestone(*explain, environment=endpoint)
+                lines = [line for line in told.stderr.splitlines() if line.startswith("plan: ")]
+                assert (told.status, len(told.lines), lines) == (0, found, [f"plan: {plan}"]), told
+                assert "\ncost: 1 request, " in told.stderr
+        finally:
+            server.stop()
+    spans = collector.spans
+    assert {s.attributes["db.system.name"] for s in spans if s.kind == CLIENT} == {"postgresql"}
+
+    def calls(operation: str) -> list[list[Any]]:
+        """In each request with this operation: the calls of the engine, each with the rows that it returned.
+
+        Among them are those that read rows of the catalogue, if a lease has ended.
+        """
+        requests = sorted((s.start, s.span) for s in spans if s.name == f"execute {operation}")
+        return [
+            [
+                (call.name, call.attributes.get("db.response.returned_rows"))
+                for call in sorted(spans, key=lambda call: call.start)
+                if call.parent == request
+            ]
+            for _start, request in requests
+        ]
+
+    assert [each.count(("commit", None)) for each in calls("InsertEntity")] == [1, 1, 1]
+    assert ("get", 1) in calls("GetEntity")[0]
+    partition, index, scan, *_ = calls("QueryEntities")
+    for each, rows in ((partition, 3), (index, 1), (scan, 0)):
+        assert ("read", rows) in each
+        assert (("entries", 1) in each) == (each is index)
+
+
 @pytest.mark.asyncio
 async def test_the_name_of_a_host_may_lead_elsewhere(
     url: str, monkeypatch: pytest.MonkeyPatch
@@ -775,6 +926,31 @@ async def test_the_name_of_a_host_may_lead_elsewhere(
         await engine.get(Key(b"p", b"r"))
     address = "127.0.0.1"
     assert await engine.get(Key(b"p", b"r")) == b"value"
+    await engine.close()
+
+
+@pytest.mark.asyncio
+async def test_a_host_that_does_not_answer_in_time_is_named(
+    url: str, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tablestone.engines.postgresql import connections  # noqa: PLC0415 - needs the driver
+
+    proxy = Proxy(port)
+    engine = open_engine(url.replace(f":{port}/", f":{proxy.port}/"), system_clock)
+    await committed(engine, insert(b"p", b"r"))
+    proxy.is_held = True
+    said = f"127.0.0.1:{proxy.port} "
+
+    async def get(seconds: float) -> None:
+        request_time.begin(seconds)
+        with pytest.raises(EngineBusy, match=said + "does not answer in time"):
+            await engine.get(Key(b"p", b"r"))
+
+    await asyncio.create_task(get(0.3))
+    monkeypatch.setattr(connections, "CONNECT_SECONDS_MAX", 0.3)
+    said = rf"there is no connection to 127.0.0.1:{proxy.port} \(it "
+    await asyncio.create_task(get(5))
+    proxy.close()
     await engine.close()
 
 
@@ -865,6 +1041,36 @@ def in_use(url: str, tmp_path: Path) -> None:
         ended = tablestone("postgresql", "unload", "--to", tmp_path / "new", "--engine", place)
         assert ended.status == 2
         assert f"is in use from {seen}: stop every server first." in ended.stderr
+
+
+@pytest.mark.sdk
+def test_a_move_that_was_not_alone_to_its_end_does_not_count(
+    directory: Path, url: str, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection with the lock is lost in the middle: a server may have written."""
+    holder = (
+        "SELECT pg_terminate_backend(pid) FROM pg_locks "
+        "WHERE locktype = 'advisory' AND objsubid = 2 AND mode = 'ExclusiveLock'"
+    )
+
+    async def compared_alone(*given: Any) -> Any:
+        assert len(await _run(port, holder)) == 1
+        return await compare(*given)
+
+    tablestone("postgresql", "init", "--engine", url)
+    load = ("postgresql", "load", "--from", directory, "--engine", url)
+    unload = ("postgresql", "unload", "--to", tmp_path / "new", "--engine", url)
+    said = "Another program may have used the schema"
+    for command in (load, unload):
+        with monkeypatch.context() as cut:
+            cut.setattr(storage_move, "compare", compared_alone)
+            ended = tablestone(*command)
+        assert (ended.status, ended.lines, said in ended.stderr) == (1, [], True), ended
+        assert not (tmp_path / "new").exists()
+        refused = tablestone("check", "--engine", url)
+        assert refused.status == (2 if command is load else 0)
+        assert tablestone(*command).status == 0
+    assert stored_in(f"sqlite:{tmp_path / 'new'}") == stored_in(url)
 
 
 def test_a_load_that_was_interrupted_keeps_servers_out_and_is_continued(

@@ -101,7 +101,7 @@ async def test_writes_are_refused_while_the_standby_hangs(
         await asyncio.sleep(1.5)
         async with asyncio.timeout(5):
             for number in range(20):
-                with pytest.raises(EngineBusy, match="No synchronous standby answers"):
+                with pytest.raises(EngineBusy, match="Too few synchronous standbys answer"):
                     await engine.commit(insert(b"%d" % number, b"r"))
             assert await engine.get(HERE) == b"value"
         assert not first.done()
@@ -148,8 +148,6 @@ async def test_a_server_leaves_a_primary_that_hangs(
     with pair.primary.paused():
         old = pair.promote()
         async with asyncio.timeout(10):
-            with pytest.raises(EngineBusy, match="did not carry out the commit"):
-                await engine.commit(insert(b"p", b"other"))
             await committed(engine, insert(b"p", b"other"))
             assert await asyncio.create_task(get()) == b"value"
     old.kill()
@@ -161,7 +159,7 @@ async def test_a_server_leaves_a_primary_that_hangs(
 async def test_an_old_primary_that_is_only_cut_off_still_answers_reads(
     pair: Pair, url: str
 ) -> None:
-    """What docs/guides/caveats.md says. Its writes are not acknowledged, since it still waits for its standby."""
+    """What docs/guides/caveats.md says. It acknowledges no write, since it still waits for its standby."""
     cut_off, served = opened(url), opened(url)
     await committed(served, upsert(*HERE, b"old"))
     old_proxy = pair.proxy
@@ -175,9 +173,8 @@ async def test_an_old_primary_that_is_only_cut_off_still_answers_reads(
         await committed(served, upsert(*HERE, b"new"))
         assert await served.get(HERE) == b"new"
         assert await cut_off.get(HERE) == b"old"
-        with pytest.raises((OutcomeUnknown, EngineUnavailable)):
-            await cut_off.commit(insert(b"p", b"lost"))
-        assert await served.get(Key(b"p", b"lost")) is None
+        await committed(cut_off, insert(b"p", b"again"))  # tried again, on the new one
+        assert await served.get(Key(b"p", b"again")) == b"value"
         await gone(served)
     finally:
         old.kill()

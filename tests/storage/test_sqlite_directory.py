@@ -19,9 +19,9 @@ from tablestone.engines.contract import EngineRefused, EngineUnavailable
 from tablestone.engines.registry import open_engine
 from tablestone.engines.sqlite.data_directory import (
     FORMAT_VERSION,
-    INDEXED_FORMAT_VERSION,
     LOCKED_MS_MAX,
     PAGE_SIZE_BYTES,
+    RULES_FORMAT_VERSION,
 )
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def test_a_database_that_another_process_locks_for_a_moment_is_waited_for(
 def make_newer(data: Path) -> None:
     asyncio.run(open_sqlite(data).close())
     connection = apsw.Connection(os.fspath(data / "tablestone.db"))
-    connection.pragma("user_version", INDEXED_FORMAT_VERSION + 1)
+    connection.pragma("user_version", RULES_FORMAT_VERSION + 1)
     connection.close()
 
 
@@ -122,7 +122,7 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (
         make_newer,
         "The data directory {data} was written by a newer version of Tablestone "
-        "(format 4; this one reads 3).",
+        "(format 5; this one reads 4).",
     ),
     (make_foreign, "{data}/tablestone.db belongs to another program: it is not Tablestone data."),
     (

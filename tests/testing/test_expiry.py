@@ -120,7 +120,9 @@ def test_the_policy_is_on_the_wire_while_there_is_one(
         assert endpoint.expiry("Sessions") == policy
 
 
-@pytest.mark.parametrize("end", [{"status": 503}, {"reset": "before"}])
+@pytest.mark.parametrize(
+    "end", [{"status": 503}, pytest.param({"reset": "before"}, marks=pytest.mark.slow)]
+)
 def test_a_policy_that_cannot_be_read_is_not_taken_for_none(
     storage: TableStorage, tmp_path: Path, run: Run, end: dict[str, Any]
 ) -> None:

@@ -129,6 +129,9 @@ class ServiceUnderTest:
         throughput: Throughput | None = None,
         remote_indexes: bool = False,
         query_extensions: bool = False,
+        account: AccountKeys = AccountKeys(ACCOUNT, (KEY, SECOND_KEY)),  # noqa: B008 - as above
+        acl_by_roles: bool = False,
+        explorer_key: str | None = None,
         entity_limits: EntityLimits = OF_SERVICE,
         engine: str = URL or "memory",
     ) -> None:
@@ -158,7 +161,7 @@ class ServiceUnderTest:
         )
         self.tables = service
         accounts = KnownAccounts(
-            [AccountKeys(ACCOUNT, (KEY, SECOND_KEY)), AccountKeys(OTHER_ACCOUNT, (OTHER_KEY,))],
+            [account, AccountKeys(OTHER_ACCOUNT, (OTHER_KEY,))],
             self.documents,
             service.catalog.incarnations,
         )
@@ -168,6 +171,8 @@ class ServiceUnderTest:
             *(service, addresses, identities, self.clock.ticks),
             remote_indexes=remote_indexes,
             query_extensions=query_extensions,
+            acl_by_roles=acl_by_roles,
+            explorer_key=explorer_key,
             unknown_versions=unknown_versions,
         )
         self._work = TableWork(reached_engine, service.catalog, service.counts, accounts.find)

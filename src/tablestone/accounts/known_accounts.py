@@ -28,6 +28,10 @@ def _hold(members: Members) -> _Held:
     return _Held(None if stored.is_being_deleted else stored.decoded())
 
 
+def _account(given: AccountKeys) -> Account:
+    return Account(given.name, given.keys, shared_key=given.shared_key, allow=given.allow)
+
+
 class KnownAccounts:
     """Every account of a server, by name. One of `fallback` exists unless its name is configured or stored.
 
@@ -42,8 +46,8 @@ class KnownAccounts:
         incarnations: Incarnations,
         fallback: Iterable[AccountKeys] = (),
     ) -> None:
-        self._configured = {each.name: Account(each.name, each.keys) for each in configured}
-        self._fallback = {each.name: Account(each.name, each.keys) for each in fallback}
+        self._configured = {each.name: _account(each) for each in configured}
+        self._fallback = {each.name: _account(each) for each in fallback}
         self._documents = documents
         self._incarnations = incarnations
         self._fallback_now: dict[str, Account] = {}

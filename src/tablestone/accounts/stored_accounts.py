@@ -15,6 +15,7 @@ from tablestone.auth.account import KEYS_MAX, Account
 from tablestone.auth.roles import Assignments
 from tablestone.auth.user_delegation_key import SECRET_LENGTH
 from tablestone.clock import Clock
+from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.contract import Engine
 from tablestone.limits import PAGE_ENTITIES_MAX
 from tablestone.tables import storage_keys
@@ -51,6 +52,15 @@ class StoredAccount(NamedTuple):
     """New at every creation, so that rights to an earlier account of the name are not rights to this one."""
     incarnation: int | None = None
     """The name's incarnation at the creation (`tables.account_incarnation`); None: the account is older than those."""
+    shared_key: bool = True
+    allow: tuple[str, ...] = ()
+    """Its rules, as in `auth.account.Account`. Storage that has some has a format that says so (`set_rules`)."""
+
+    @property
+    def rules(self) -> list[str]:
+        """Its rules in words."""
+        key = [] if self.shared_key else ["shared key: off"]
+        return key + [f"allowed addresses: {', '.join(self.allow)}"] * bool(self.allow)
 
     @classmethod
     def from_members(cls, members: Members) -> StoredAccount:
@@ -60,6 +70,8 @@ class StoredAccount(NamedTuple):
             members.get("isBeingDeleted", False),
             members.get("id", ""),
             members.get(_INCARNATION),
+            members.get("sharedKey", True),
+            tuple(members.get("allow", ())),
         )
 
     def members(self) -> Members:
@@ -68,11 +80,19 @@ class StoredAccount(NamedTuple):
             members["id"] = self.account_id
         if self.incarnation is not None:
             members[_INCARNATION] = self.incarnation
+        if not self.shared_key:
+            members["sharedKey"] = False
+        if self.allow:
+            members["allow"] = list(self.allow)
         return members | {"isBeingDeleted": True} if self.is_being_deleted else members
 
     def decoded(self) -> Account:
-        """Raises `ValueError` for an invalid name or key."""
-        return Account(self.name, self.keys, self.account_id, self.incarnation)
+        """Raises `ValueError` for an invalid name, key or range."""
+        return Account(
+            *(self.name, self.keys, self.account_id, self.incarnation),
+            shared_key=self.shared_key,
+            allow=self.allow,
+        )
 
     def __repr__(self) -> str:
         return f"StoredAccount({self.name!r}, {len(self.keys)} keys)"
@@ -82,12 +102,24 @@ class AccountRefused(Exception):
     """An account cannot be created, changed or deleted. The text is one sentence for the operator."""
 
 
+async def rules_in_words(engine: Engine) -> list[str]:
+    """A line for each account with rules."""
+    documents = Documents(engine)
+    lines = []
+    for name in await documents.names(DocumentKind.ACCOUNT):
+        found = await documents.get(DocumentKind.ACCOUNT, name, StoredAccount.from_members)
+        if found is not None and found.rules:
+            lines.append(f"{name}: {'; '.join(found.rules)}")
+    return lines
+
+
 def generate_key() -> str:
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode("ascii")
 
 
 class StoredAccounts:
     def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
         self._documents = Documents(engine)
         self._catalog = Catalog(engine, clock, storage_keys.fresh_table_id)
         self._sweeper = Sweeper(engine, clock, storage_keys.fresh_table_id)
@@ -163,6 +195,44 @@ class StoredAccounts:
 
         assert 1 <= number <= KEYS_MAX
         await self._change(name, edit)
+
+    async def has_roles(self, name: str) -> bool:
+        """Whether a role is assigned in the account."""
+        found = await self._documents.get(DocumentKind.ROLES, name, Assignments.read)
+        return bool(list(found or ()))
+
+    async def set_rules(
+        self,
+        name: str,
+        *,
+        shared_key: bool | None = None,
+        allow: tuple[str, ...] | None = None,
+        all_upgraded: bool = False,
+    ) -> str | None:
+        """Change the rules that are not None.
+
+        Programs that would ignore rules refuse the format that storage gets with the first one, for good. Returns that
+        format in words, if it is new. `EngineRefused` while a server may run that does not know rules, since it has
+        looked at the format before, unless `all_upgraded`.
+        """
+
+        def edit(account: StoredAccount) -> StoredAccount:
+            if account.is_being_deleted:
+                raise _being_deleted(name)
+            return account._replace(
+                shared_key=account.shared_key if shared_key is None else shared_key,
+                allow=account.allow if allow is None else allow,
+            )
+
+        raised: str | None = None
+        is_kept = self._engine.capabilities.stored_in is not StoredIn.PROCESS
+        if edit(await self.get(name)).rules and is_kept:
+            keep_rules = getattr(self._engine, "keep_rules", None)
+            if keep_rules is None:
+                raise AccountRefused("This engine has no format for rules of accounts.")
+            raised = await keep_rules(all_upgraded=all_upgraded)  # first: no program may miss them
+        await self._change(name, edit)
+        return raised
 
     async def delete(self, name: str, *, with_tables: bool) -> int:
         """Delete the account and everything that belongs to it. Returns how many tables it had.

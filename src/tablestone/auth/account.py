@@ -9,6 +9,8 @@ import hmac
 import re
 from collections.abc import Iterable
 
+from tablestone.auth.address_ranges import AllowedAddresses
+
 KEYS_MAX = 2
 """Two, so that one can be replaced while clients use the other (auth 1, 6)."""
 _NAME = re.compile(r"[a-z0-9]{3,24}", re.ASCII)
@@ -37,9 +39,14 @@ class Account:
 
     With an `account_id`, `identity` differs from that of an earlier account of the same name. With `incarnation` and
     `known_at`, `tables` decides whether the account still has its name.
+
+    Its rules: without `shared_key`, no key and no signature by one is accepted; `allowed` None admits every address.
     """
 
-    __slots__ = ("identity", "incarnation", "keys", "known_at", "name", "name_bytes")
+    __slots__ = (
+        *("allowed", "identity", "incarnation", "keys", "known_at", "name", "name_bytes"),
+        "shared_key",
+    )
 
     def __init__(
         self,
@@ -47,8 +54,11 @@ class Account:
         keys_base64: Iterable[str],
         account_id: str = "",
         incarnation: int | None = None,
+        *,
+        shared_key: bool = True,
+        allow: tuple[str, ...] = (),
     ) -> None:
-        """Raise `ValueError` for an invalid name or key."""
+        """Raise `ValueError` for an invalid name, key or range."""
         if not is_account_name(name):
             raise ValueError(
                 f"'{name}' is not an account name: 3 to 24 lower-case letters and digits."
@@ -58,6 +68,8 @@ class Account:
         self.identity = f"{name}/{account_id}" if account_id else name
         self.incarnation = incarnation
         self.known_at: int | None = None
+        self.shared_key = shared_key
+        self.allowed = AllowedAddresses(allow) if allow else None
         self.keys = tuple(SigningKey(decode_key(text)) for text in keys_base64)
         if not 1 <= len(self.keys) <= KEYS_MAX:
             raise ValueError(f"Account '{name}' must have one or two keys.")

@@ -43,6 +43,34 @@ class PresentedToken(NamedTuple):
         return StorageError("AuthenticationFailed", reason=reason)
 
 
+def _not_permitted(kind: str) -> StorageError:
+    """Raised before anything of the credentials is checked, so that nobody can try keys while they are off."""
+    reason = f"the shared key is off: {kind}"
+    return StorageError("KeyBasedAuthenticationNotPermitted", reason=reason, by_rule=True)
+
+
+def _raw_comp(parameters: Parameters) -> bytes | None:
+    comp = parameters.get("comp") if parameters else None
+    return None if comp is None else comp.encode("utf-8")
+
+
+def is_signed_with(
+    key: str, request: RawRequest, account: Account, parameters: Parameters, now: int
+) -> bool:
+    """Whether the request is signed with this key, by SharedKey, as if it were the account's."""
+    authorization = request.headers.get(b"authorization", b"")
+    scheme, _, credentials = authorization.partition(b" ")
+    if scheme != b"SharedKey":
+        return False
+    signer = Account(account.name, (key,))
+    comp = _raw_comp(parameters)
+    try:
+        require_shared_key(request, signer, scheme.lower(), credentials.strip(), comp, now)
+    except StorageError:
+        return False
+    return True
+
+
 PendingCaller = TableSasOfPolicy | PresentedToken | UserDelegationSas
 """Credentials that depend on stored policies, keys or roles. The pipeline reads these and completes the caller."""
 
@@ -64,6 +92,9 @@ def authenticate(
     authorization = request.headers.get(b"authorization")
     if authorization is None:
         if "sig" in parameters:
+            if not account.shared_key and "skoid" not in parameters:
+                is_of_account = "ss" in parameters or "srt" in parameters
+                raise _not_permitted("account-sas" if is_of_account else "table-sas")
             require_single(repeated)
             # Each kind has parameters that no other has (auth 2.1, 3.11).
             if "skoid" in parameters:
@@ -78,9 +109,11 @@ def authenticate(
     scheme, _, credentials = authorization.partition(b" ")
     scheme = scheme.lower()
     if scheme in SCHEMES:
-        comp = parameters.get("comp") if parameters else None
-        raw_comp = None if comp is None else comp.encode("utf-8")
-        require_shared_key(request, account, scheme, credentials.strip(), raw_comp, now)
+        if not account.shared_key:
+            raise _not_permitted(SCHEMES[scheme])
+        require_shared_key(
+            request, account, scheme, credentials.strip(), _raw_comp(parameters), now
+        )
         return OWNER
     if scheme == b"bearer":
         token = PresentedToken(credentials.strip(), version)

@@ -87,6 +87,27 @@ NEEDS: Final[dict[type, Need]] = {
 }
 
 
+SETTINGS: Final = f"{SERVICE}/write"
+"""Only Storage Account Contributor has this action."""
+_SETTINGS_AND_DATA: Final = frozenset((SETTINGS, f"{TABLES}/read", f"{ENTITIES}/read"))
+WITHOUT_KEYS: Final[dict[type, frozenset[str]]] = {
+    operations.ReadAccountChanges: _SETTINGS_AND_DATA,
+    **dict.fromkeys(
+        (
+            *(operations.ListIndexes, operations.MakeIndex, operations.DropIndex),
+            *(operations.GetTableExpiry, operations.SetTableExpiry, operations.CountTableExpiry),
+        ),
+        frozenset((SETTINGS,)),
+    ),
+}
+"""While the shared key of an account is off, nobody is its owner: the actions that a token needs, at the account, for
+what only the owner may do otherwise."""
+ACL_WITHOUT_KEYS: Final[dict[type, frozenset[str]]] = dict.fromkeys(
+    (operations.GetTableAcl, operations.SetTableAcl), frozenset((SETTINGS,))
+)
+"""The same with `--acl-by-roles`: Azure gives these to no token."""
+
+
 class Caller(Protocol):
     def permit(self, operation: operations.Operation) -> operations.Operation:
         """The operation, perhaps narrowed; raises the service's error if the caller may not execute it."""

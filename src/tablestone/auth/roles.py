@@ -15,6 +15,7 @@ from tablestone.auth.permissions import (
     GENERATE_USER_DELEGATION_KEY,
     NEEDS,
     SERVICE,
+    SETTINGS,
     TABLES,
     is_met,
 )
@@ -131,7 +132,7 @@ NO_ASSIGNMENTS: Final = Assignments()
 class RoleHolder:
     """A caller with the roles that the token claims and those assigned here (auth 4.4)."""
 
-    __slots__ = ("_everywhere", "_tables", "claimed", "object_id", "tenant_id")
+    __slots__ = ("_everywhere", "_tables", "claimed", "object_id", "tenant_id", "without_keys")
 
     def __init__(
         self,
@@ -149,12 +150,24 @@ class RoleHolder:
             held = everywhere if table is None else self._tables.setdefault(table.lower(), set())
             held |= role.actions
         self._everywhere = frozenset(everywhere)
+        self.without_keys: Mapping[type, frozenset[str]] = {}
+        """`permissions.WITHOUT_KEYS`, if the shared key is off and the caller manages the account."""
+
+    def allow_without_keys(self, needs: Mapping[type, frozenset[str]]) -> None:
+        """The shared key is off: who manages the account stands in for its owner."""
+        if SETTINGS in self._everywhere:
+            self.without_keys = needs
 
     def permit(self, operation: Operation) -> Operation:
         """The operation; 403 if none of the caller's roles permits it, 404 if no role does (recorded, auth 4.4)."""
         needed = NEEDS[type(operation)].actions
         if not needed:
-            raise StorageError("ResourceNotFound")
+            instead = self.without_keys.get(type(operation))
+            if instead is None:
+                raise StorageError("ResourceNotFound")
+            if instead <= self._everywhere:
+                return operation
+            raise StorageError("AuthorizationPermissionMismatch")
         held = self._everywhere
         if self._tables and (table := getattr(operation, "table", None)) is not None:
             held = held.union(self._tables.get(table.lower(), ()))

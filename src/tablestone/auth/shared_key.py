@@ -49,8 +49,8 @@ _STRINGS_TO_SIGN: Final[dict[bytes, Callable[[str, Headers, bytes, bytes], bytes
     b"sharedkey": string_to_sign_shared_key,
     b"sharedkeylite": string_to_sign_shared_key_lite,
 }
-SCHEMES: Final = frozenset(_STRINGS_TO_SIGN)
-"""The schemes that this module checks, in lower case."""
+SCHEMES: Final = {b"sharedkey": "shared-key", b"sharedkeylite": "shared-key-lite"}
+"""The schemes that this module checks, in lower case, each with its name in logs and metrics."""
 
 
 def _parse_date(text: bytes) -> int | None:

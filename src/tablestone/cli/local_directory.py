@@ -125,3 +125,9 @@ async def suspend_expiry(engine: Engine) -> list[tuple[str, str]]:
     finally:
         await engine.close()
     return found
+
+
+def tell_rules(rules: list[str]) -> None:
+    """Name the rules of accounts that came with the data."""
+    if rules:
+        print("Rules of accounts, which act at once:", *rules, sep="\n  ")

@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from tablestone.cli import options
-from tablestone.cli.options import BrokenOption, Option, checked_account, is_loopback, path_from
+from tablestone.cli.options import (
+    BrokenOption,
+    Option,
+    checked_account,
+    is_loopback,
+    path_from,
+    with_rules,
+)
 from tablestone.configuration import (
     BUFFERED_MEBIBYTES_MIN,
     CONNECTIONS_MIN,
@@ -138,12 +145,26 @@ def _file_accounts(table: object, source: str) -> tuple[AccountKeys, ...]:
     if not table:
         raise BrokenOption(f"{source} names no account.")
     try:
-        return tuple(
-            checked_account(str(name), _keys(keys), '["KEY1", "KEY2"]')
-            for name, keys in table.items()
-        )
+        return tuple(_file_account(str(name), given) for name, given in table.items())
     except BrokenOption as broken:
         raise BrokenOption(f"{source} {broken}.") from None
+
+
+def _file_account(name: str, given: object) -> AccountKeys:
+    """NAME = "KEY", NAME = ["KEY1", "KEY2"], or a table of `keys`, `shared-key` and `allow`."""
+    if not isinstance(given, dict):
+        return checked_account(name, _keys(given), '["KEY1", "KEY2"]')
+    if unknown := sorted(given.keys() - {"keys", "shared-key", "allow"}):
+        raise BrokenOption(f"has {unknown[0]!r} in {name}: it may have keys, shared-key and allow")
+    state, ranges = given.get("shared-key", "on"), given.get("allow", [])
+    ranges = [ranges] if isinstance(ranges, str) else ranges
+    if not isinstance(ranges, list) or not all(isinstance(each, str) for each in ranges):
+        raise BrokenOption(f"must have a list of ranges in allow of {name}")
+    return with_rules(
+        checked_account(name, _keys(given.get("keys")), 'keys = ["KEY1", "KEY2"]'),
+        [str(state)],
+        ranges,
+    )
 
 
 def _keys(keys: object) -> list[str]:
@@ -327,6 +348,7 @@ def read_configuration(command_line: CommandLine, environment: Mapping[str, str]
             *(options.REALISM, options.METRICS_TABLES, options.CREATE_TABLES),
             *(options.KEEP_CHANGES, options.YES_TRIM, options.TARGETS, options.FROM_ARCHIVE),
             *(options.REMOTE_INDEXES, options.AUTO_INDEX, options.QUERY_EXTENSIONS),
+            *(options.ACL_BY_ROLES,),
             trusted_proxies=options.TRUSTED_PROXY,
             ready_form=options.PRINT,
             entity_limits=options.ENTITY_SIZE,

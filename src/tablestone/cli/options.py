@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import click
 
 from tablestone.auth.account import KEYS_MAX, decode_key, is_account_name
+from tablestone.auth.address_ranges import parse_ranges
 from tablestone.clock import TICKS_PER_SECOND
 from tablestone.configuration import (
     DEVELOPMENT_TENANT,
@@ -174,13 +175,39 @@ def parse_engine(text: str) -> str:
 
 
 def parse_account(text: str) -> AccountKeys:
-    """`NAME:KEY1` or `NAME:KEY1:KEY2`. No message repeats a key."""
+    """`NAME:KEY1` or `NAME:KEY1:KEY2`, and rules with commas before them. No message repeats a key."""
     if text == NO_ACCOUNT:
         raise BrokenOption(f"names {NO_ACCOUNT} and accounts: {NO_ACCOUNT} must be alone")
+    text, *rules = text.split(",")
     name, *keys = text.split(":")
     if not keys and not is_account_name(name):
         raise BrokenOption(f"must be {ACCOUNT_FORM}")  # the text may be a key, so it is not shown
-    return checked_account(name, keys)
+    ranges: list[str] = []
+    key_states: list[str] = []
+    for rule in rules:
+        what, _, value = rule.partition("=")
+        if what not in ("allow", "shared-key"):  # the rest may be of a key
+            raise BrokenOption(
+                f"has, after the keys of {name}, what is neither shared-key=off nor allow=RANGE"
+            )
+        (ranges if what == "allow" else key_states).append(value)
+    return with_rules(checked_account(name, keys), key_states, ranges)
+
+
+def with_rules(
+    account: AccountKeys, key_states: Sequence[str], ranges: Sequence[str]
+) -> AccountKeys:
+    """The account with its rules, or `BrokenOption`. Without a range it admits every address."""
+    if len(key_states) > 1 or any(each not in KEY_STATES for each in key_states):
+        raise BrokenOption(f"must say shared-key of {account.name} once, as off or on")
+    return replace(account, shared_key="off" not in key_states, allow=checked_ranges(ranges))
+
+
+def checked_ranges(texts: Iterable[str]) -> tuple[str, ...]:
+    try:
+        return parse_ranges(texts)
+    except ValueError as error:
+        raise BrokenOption(str(error)) from None
 
 
 SHOWN_NAME_MAX = 30
@@ -188,6 +215,8 @@ SHOWN_NAME_MAX = 30
 NO_ACCOUNT = "none"
 """The value of `--account` for no configured account: only stored accounts exist."""
 ACCOUNT_FORM = "NAME:KEY1[:KEY2]"
+KEY_STATES: Final = ("off", "on")
+"""Whether an account accepts its keys."""
 
 
 def checked_account(name: str, keys: list[str], form: str = ACCOUNT_FORM) -> AccountKeys:
@@ -475,7 +504,8 @@ ENCRYPTION_KEY_FILE = _file(
 )
 ACCOUNT = Option(
     f"account {ACCOUNT_FORM}",
-    "Account and its keys, in place of the development account; none: serve only stored accounts.",
+    "Account and its keys, in place of the development account; none: serve only stored accounts. Its rules may "
+    "follow, each after a comma: shared-key=off, allow=RANGE.",
     parse_account,
     "devstoreaccount1 with its well-known key",
     repeatable=True,
@@ -710,6 +740,11 @@ REMOTE_INDEXES = _switch(
     "Let clients with the account's key make the first index, which changes the data directory to format 3 for good, "
     "and make indexes and set expiry over plain HTTP from other machines.",
 )
+ACL_BY_ROLES = _switch(
+    "acl-by-roles",
+    "While the shared key of an account is off, let tokens with the role Storage Account Contributor read and set the "
+    "stored access policies of its tables, which Azure allows no token.",
+)
 QUERY_EXTENSIONS = _switch(
     "query-extensions",
     "Answer queries that the service does not know: filters with startswith, endswith, contains and substringof; "
@@ -767,6 +802,7 @@ SERVER_GROUPS: Final = {
     ),
     "Accounts and tokens": (
         *(ACCOUNT, CREATE_TABLES, TOKEN_ISSUER, TOKEN_AUDIENCE, TOKEN_TENANT, TOKEN_AUTHORITY),
+        ACL_BY_ROLES,
     ),
     "TLS and proxies": (*(TLS, TLS_NAME, TLS_CERTIFICATE, TLS_KEY, HTTPS_ONLY, TRUSTED_PROXY),),
     "Processes and limits": (

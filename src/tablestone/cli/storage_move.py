@@ -6,17 +6,24 @@ import asyncio
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, closing, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    ExitStack,
+    closing,
+    contextmanager,
+)
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import click
 
+from tablestone.accounts.stored_accounts import rules_in_words
 from tablestone.cli import options
 from tablestone.cli.data_options import advising_after_interrupt, together
 from tablestone.cli.local_directory import SCHEME as DIRECTORY_SCHEME
-from tablestone.cli.local_directory import LocalDirectory
+from tablestone.cli.local_directory import LocalDirectory, tell_rules
 from tablestone.cli.option_sources import KEY_VARIABLE, key_of_directory, read_configuration
 from tablestone.clock import system_clock
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME
@@ -36,6 +43,9 @@ from tablestone.tools.progress import Reached, progress_for, shown_bytes, shown_
 
 
 class Filling(RowTarget, Protocol):
+    async def keep_rules(self) -> None:
+        """Accounts have rules: give it the format of those."""
+
     async def finish(self) -> None:
         """Everything was compared: let servers use it."""
 
@@ -43,7 +53,7 @@ class Filling(RowTarget, Protocol):
 OpenTarget = Callable[[StorageId, Engine], AbstractAsyncContextManager[tuple[Engine, Filling]]]
 """Opens what is filled from the storage with this id, which the engine reads; no server can use it meanwhile."""
 OpenSource = Callable[[], AbstractAsyncContextManager[tuple[Engine, StorageId]]]
-"""Opens what is read, with its id; no server uses it."""
+"""Opens what is read, with its id; no server uses it. Its end fails if one may have come in meanwhile."""
 
 
 def engine_option(what: str, form: str) -> tuple[options.Option, ...]:
@@ -111,9 +121,12 @@ async def _load(
         found = await _compared(source, target, rows, advice, quiet=quiet)
         if found.differences:
             return 1
+        if rules := await rules_in_words(source):
+            await filled.keep_rules()
         await filled.finish()
         print(f"The {name} holds what {directory} holds: {_counted(found)}.")
-        await _tell_expiry(source)
+        tell_rules(rules)
+        _tell_expiry(await _what_expires(source))
         if not target.capabilities.keeps_entries and (
             indexed := await in_words(source, indexes_of)
         ):
@@ -138,8 +151,9 @@ async def _unload(
     from tablestone.engines.sqlite.backup import NewDirectory  # noqa: PLC0415 - for this command only
 
     directory, key = local
-    async with open_source() as (source, storage):
-        with NewDirectory(directory, storage, key) as target:
+    with ExitStack() as ends:
+        async with open_source() as (source, storage):
+            target = ends.enter_context(NewDirectory(directory, storage, key))
             with _progress("unload", None, quiet=quiet) as tell:
                 await move(source, target, tell)
             copy = open_engine(
@@ -162,9 +176,13 @@ async def _unload(
                 await copy.close()
             if found.differences:
                 return 1
-            target.finish()
+            if rules := await rules_in_words(source):
+                await target.keep_rules()
+            expires = await _what_expires(source)
+        target.finish()  # after the look that comes at the source's end
         print(f"{directory} holds what the {name} holds: {_counted(found)}.")
-        await _tell_expiry(source)
+        tell_rules(rules)
+        _tell_expiry(expires)
         if repairs:
             print("No query uses the indexes until these have made them again, with exit status 1:")
         for words in repairs:
@@ -189,13 +207,17 @@ def indexes_of(record: TableRecord) -> list[str]:
     return [each.property for each in record.indexes if each.state in ended]
 
 
-async def _tell_expiry(engine: Engine) -> None:
-    """Say what will expire. Unlike a restore, a move brings the last state of a storage, so it suspends no policy."""
+async def _what_expires(engine: Engine) -> str:
 
     def words_of(table: TableRecord) -> list[str]:
         return [] if table.acting_expiry is None else [table.acting_expiry.in_words]
 
-    if found := await in_words(engine, words_of):
+    return await in_words(engine, words_of)
+
+
+def _tell_expiry(found: str) -> None:
+    """Say what will expire. Unlike a restore, a move brings the last state of a storage, so it suspends no policy."""
+    if found:
         print(
             "Entities go on to expire, and a server removes them from an hour after its start on; `tablestone expiry "
             f"suspend` keeps them: {found}."

@@ -143,16 +143,20 @@ def known_accounts(configuration: Configuration, *, with_keys: bool) -> list[Acc
         documents = Documents(engine)
         found = []
         for name in await documents.names(DocumentKind.ACCOUNT):
-            keys: tuple[str, ...] = ()
-            if with_keys or name == DEVELOPMENT_ACCOUNT.name:
-                # A broken document is reported by the first request for its account.
-                with suppress(ValueError, KeyError):
-                    read = await documents.get(
-                        DocumentKind.ACCOUNT, name, StoredAccount.from_members
-                    )
-                    keys = () if read is None else read.keys
-            public = (key if with_keys or key == DEVELOPMENT_ACCOUNT_KEY else "" for key in keys)
-            found.append(AccountKeys(name, tuple(public)))
+            read = None
+            # A broken document is reported by the first request for its account.
+            with suppress(ValueError, KeyError):
+                read = await documents.get(DocumentKind.ACCOUNT, name, StoredAccount.from_members)
+            if read is None:
+                found.append(AccountKeys(name, ()))
+                continue
+            shown = with_keys or name == DEVELOPMENT_ACCOUNT.name
+            public = (
+                key if with_keys or key == DEVELOPMENT_ACCOUNT_KEY else "" for key in read.keys
+            )
+            found.append(
+                AccountKeys(name, tuple(public) if shown else (), read.shared_key, read.allow)
+            )
         return found
 
     accounts = list(configuration.accounts)

@@ -43,6 +43,11 @@ class Capabilities:
     reads_backwards: bool = False
     """Its snapshots read rows and entries in descending order too."""
 
+    @property
+    def shares_over_network(self) -> bool:
+        """Servers of several machines may have the rows, and have to agree who does the work that is there once."""
+        return self.stored_in is StoredIn.SERVERS
+
 
 # What must hold of every kind, and why another combination cannot work.
 _RULES: Final[tuple[tuple[str, Callable[[Capabilities], bool]], ...]] = (

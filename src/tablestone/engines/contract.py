@@ -458,9 +458,9 @@ class Engine(Protocol):
         ...
 
     async def scan(self, key_range: KeyRange, *, rows_max: int) -> list[StoredRow]:
-        """The first `rows_max` rows of the range in key order, with keys and versions.
+        """The first rows of the range in key order, at most `rows_max`, with keys and versions.
 
-        An engine may return fewer, at least one, where they have many MiB: an empty list is the end.
+        It may end earlier, after some MiB of values. Only an empty list means that there are no more.
         """
         ...
 

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -71,6 +71,8 @@ class ExplorerSettings:
     """How many keys the account has, if the explorer is that of its server."""
     stored: str | None = None
     """The options with which a command on the server's machine finds the account; None if it is not stored."""
+    signs_with: str | None = field(repr=False, default=None)
+    """The key of requests, if it is not the account's: that of the explorer beside a server."""
     storage: str = ""
     """The options with which such a command finds the tables; empty if none does."""
 
@@ -149,6 +151,7 @@ class OwnParts(NamedTuple):
     gate: str
     expiry: dict[str, Any] | None
     refusal: str = ""
+    can_keep_changes: bool = False
 
     @property
     def tab(self) -> str:
@@ -198,9 +201,10 @@ class SeenProperties:
 class ExploredAccount:
     def __init__(self, settings: ExplorerSettings) -> None:
         self.settings = settings
-        self.endpoint = TableEndpoint(
-            settings.connection, is_asked_once=True, agent="tablestone-explorer"
-        )
+        connection = settings.connection
+        if settings.signs_with is not None:
+            connection = replace(connection, secret=settings.signs_with)
+        self.endpoint = TableEndpoint(connection, is_asked_once=True, agent="tablestone-explorer")
         self.seen = SeenProperties()
         self.known_overview = Overview([], {}, "")
         """The overview that was shown last."""
@@ -262,6 +266,7 @@ class ExploredAccount:
             indexes and [{**SILENT, **each} for each in indexes.members["indexes"]],
             (indexes and indexes.header) or "",
             expiry and expiry.members,
+            can_keep_changes=bool(indexes and indexes.members.get("changes")),
         )
 
     def own_parts(self, table: str) -> OwnParts | None:

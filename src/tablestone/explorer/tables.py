@@ -83,8 +83,7 @@ def _ways(account: ExploredAccount, table: str) -> str:
         return ""
     *others, last = ways
     said = f"Its tabs {', '.join(others)}{' and ' * bool(others)}{last}."
-    # An engine that keeps indexes can keep changes too.
-    if parts and parts.indexes is not None and not account.has_changes(table):
+    if parts and parts.can_keep_changes and not account.has_changes(table):
         said += (
             " With `serve --keep-changes 7d`, the server keeps every change, and a tab shows them."
         )

@@ -169,6 +169,9 @@ ERRORS: Final[dict[str, _Row]] = {
         400,
         "Authentication information is not given in the correct format. Check the value of Authorization header.",
     ),
+    "KeyBasedAuthenticationNotPermitted": _Row(
+        403, "Key based authentication is not permitted on this storage account."
+    ),
     "NoAuthenticationInformation": _Row(401, CHALLENGE_TEXT),
     "AuthorizationFailure": _Row(403, "This request is not authorized to perform this operation."),
     "AuthorizationPermissionMismatch": _Row(
@@ -222,7 +225,7 @@ class StorageError(Exception):
     anything of the request. `detail`: the part of the request that the reason is about, for
     the debug level of the log, but never a key or a signature. `table`: if this table is missing, the owner gets
     TableNotFound instead (wire 2.2). `at_front_door`: the service's front door answers this error, in a form of its
-    own, after authentication (wire 8.3).
+    own, after authentication (wire 8.3). `by_rule`: a rule of the account refuses the request, as `reason` says.
     """
 
     def __init__(
@@ -237,6 +240,7 @@ class StorageError(Exception):
         detail: str | None = None,
         table: str | None = None,
         at_front_door: bool = False,
+        by_rule: bool = False,
     ) -> None:
         row = ERRORS[code]
         super().__init__(code)
@@ -250,6 +254,7 @@ class StorageError(Exception):
         self.detail = detail
         self.table = table
         self.at_front_door = at_front_door
+        self.by_rule = by_rule
 
 
 def unknown_comp() -> StorageError:

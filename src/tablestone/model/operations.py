@@ -453,6 +453,8 @@ class IndexesFound:
     indexes: Sequence[IndexFound]
     can_make: str | None = None
     """The value of the header in the answer; None: the caller does not want to know."""
+    keeps_changes: bool = False
+    """The engine can keep a record of changes, whether it does or not."""
 
 
 @dataclass(frozen=True, slots=True)

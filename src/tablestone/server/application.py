@@ -149,6 +149,8 @@ class Application:
             https_only=configuration.https_only,
             remote_indexes=configuration.remote_indexes,
             query_extensions=configuration.query_extensions,
+            acl_by_roles=configuration.acl_by_roles,
+            explorer_key=configuration.explorer_key,
             unknown_versions=configuration.any_version,
             refused=self._refused,
         )

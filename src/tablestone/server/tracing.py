@@ -289,3 +289,11 @@ class _TracedSnapshot(ForwardingSnapshot):
             )
             span.set_attribute(_ROWS, len(rows.values))
             return rows
+
+    async def entries(
+        self, start: contract.Entry, end: contract.Entry, *, entries_max: int, reverse: bool = False
+    ) -> list[contract.Entry]:
+        with _call(self._system, "entries") as span:
+            found = await super().entries(start, end, entries_max=entries_max, reverse=reverse)
+            span.set_attribute(_ROWS, len(found))
+            return found

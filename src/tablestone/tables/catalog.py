@@ -157,7 +157,7 @@ class Catalog:
         self.fresh_id = fresh_id
         self._deletion_ticks = deletion_seconds * TICKS_PER_SECOND
         self.rows = CachedRows(engine, absence_by_lease=False)
-        self._is_shared = engine.leases is not None
+        self._is_shared = engine.capabilities.shares_over_network
         self.incarnations = Incarnations(engine)
 
     async def find(self, owner: Owner, table: str) -> TableRecord | None:

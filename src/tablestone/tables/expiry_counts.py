@@ -177,7 +177,8 @@ class ExpiryCounts:
         find_owner: Callable[[str], Awaitable[Owner | None]],
         rest: Callable[[], Awaitable[None]],
     ) -> None:
-        if self._engine.leases is not None:  # another server may do the same
+        is_shared = self._engine.capabilities.shares_over_network
+        if is_shared:  # another server may do the same
             process, until = members.get("claim", ("", 0))
             if process != self._process and until > self._clock():
                 return
@@ -185,7 +186,7 @@ class ExpiryCounts:
 
         async def claim() -> None:
             nonlocal row, claimed_at
-            if self._engine.leases is None or self._clock() < claimed_at + CLAIM_TICKS // 2:
+            if not is_shared or self._clock() < claimed_at + CLAIM_TICKS // 2:
                 return
             claimed_at = self._clock()
             claimed = {**members, "claim": [self._process, claimed_at + CLAIM_TICKS]}

@@ -131,7 +131,7 @@ class ExpirySweeper:
         """Whether this server sweeps now: it is old enough, trusts its clock, and holds the lease if there is one."""
         if self._trusted_now() is None or self.seconds() < self._began + MARGIN_SECONDS:
             return False
-        return self.engine.leases is None or await self._has_lease()
+        return not self.engine.capabilities.shares_over_network or await self._has_lease()
 
     async def _has_lease(self) -> bool:
         """Whether this server holds the lease of those that share the storage; takes it if it is free.

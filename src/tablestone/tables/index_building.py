@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND, monotonic_seconds
-from tablestone.engines.capabilities import Capabilities, StoredIn
+from tablestone.engines.capabilities import Capabilities
 from tablestone.engines.contract import (
     ANY,
     OUTDATED,
@@ -112,7 +112,7 @@ class IndexWork:
         self._rests = rests
         self._process = catalog.fresh_id().hex()
         self._claimed_at = 0
-        is_on_servers = self._engine.capabilities.stored_in is StoredIn.SERVERS
+        is_on_servers = self._engine.capabilities.shares_over_network
         self._claim_seconds = CLAIM_SECONDS + (CLOCKS_APART_SECONDS if is_on_servers else 0)
         self._barred_until: int | None = None
         """Until when the server makes no such index by itself, if this drops it; None: as somebody else said."""

@@ -13,7 +13,6 @@ from typing import Final
 from tablestone import limits
 from tablestone.clock import Clock
 from tablestone.cooperative_scheduling import Seconds, Turn, Turns
-from tablestone.engines.capabilities import StoredIn
 from tablestone.engines.contract import Engine, Hint, Key, KeyRange, Rows, Snapshot, SnapshotPassed
 from tablestone.model.entity_json import RawEntity, key_of, read_raw, typed_property, version_of
 from tablestone.model.errors import StorageError
@@ -187,7 +186,7 @@ class FilteredScan:
         can_hint = engine.capabilities.hints and not self._counts_ended
         if can_hint and (hint := hint_of(residual)) is not None:
             self._hint, self._rows_per_read = hint, limits.SCAN_ROWS_PER_HINTED_READ
-        is_remote = engine.capabilities.stored_in is StoredIn.SERVERS
+        is_remote = engine.capabilities.shares_over_network
         self._rows_per_read_max = limits.SCAN_ROWS_PER_REMOTE_READ if is_remote else 0
         self._reverse = reverse
         self._rest = storage_keys.ranges_back_from if reverse else storage_keys.ranges_from

@@ -158,7 +158,11 @@ class TableService:
             )
             for index in await indexes_of(self._engine, record)
         ]
-        return operations.IndexesFound(found, self._can_make_index() if asked.or_none else None)
+        return operations.IndexesFound(
+            found,
+            self._can_make_index() if asked.or_none else None,
+            self._engine.capabilities.keeps_changes,
+        )
 
     def _can_make_index(self) -> str:
         if getattr(self._engine, "is_indexed", True):

@@ -63,7 +63,7 @@ class Sweeper:
         self._name = ""
         """The name of this server in its claims."""
         self._forget_ticks = max(limits.SWEEP_AGAIN_SECONDS, deletion_seconds) * TICKS_PER_SECOND
-        self._is_shared = engine.leases is not None
+        self._is_shared = engine.capabilities.shares_over_network
         self._at_once = PARTITIONS_AT_ONCE if engine.capabilities.waits else 1
         self._busy_pause = NETWORK_PAUSE_SECONDS if engine.capabilities.waits else 0
         self._parts: dict[str, int] = {}
@@ -100,7 +100,7 @@ class Sweeper:
         async for account in self.accounts():
             is_busy = await self.sweep(account) or is_busy
             await asyncio.sleep(0)  # there may be many accounts, so let requests run
-        if self._is_shared:
+        if self._engine.leases is not None:  # changes have left marks
             before = self._clock() - limits.SWEEP_AGAIN_SECONDS * TICKS_PER_SECOND
             if self._marks_were_removed_at < before:
                 self._marks_were_removed_at = self._clock()

@@ -1,5 +1,7 @@
 """Warnings about callers that fail to authenticate: at most one line a minute for each client address.
 
+What a rule of an account refuses is logged in the same way, for each account and kind of refusal.
+
 Further failures are counted, and the count is logged after the minute. The workers share a bounded hash table of
 addresses, in memory mapped before the fork. The process that takes the place of an address logs the address. There is
 no lock: two processes that take a place at once may both log it, or lose a count.
@@ -87,10 +89,11 @@ class RefusedCallers:
         self._seconds = seconds
         self._quiet = QuietAddresses() if quiet is None else quiet
         self._logged: deque[tuple[str, int, float]] = deque()
-        """The addresses that this process logged, their places, and when their quiet times end, the earliest first."""
+        """What this process logged (an address, or an account and a reason), the places, and when the quiet times end,
+        the earliest first."""
 
     def note(self, client: str, account: str, request_id: str, error: StorageError) -> None:
-        """Log the failure if the caller did not authenticate, or asked for an unknown account."""
+        """Log the failure if the caller did not authenticate, broke a rule, or asked for an unknown account."""
         if not account and error.code == "ResourceNotFound" and self.unknown_accounts.is_due():
             logger.info(
                 "%s asks for an account that does not exist: %s [request %s]",
@@ -98,16 +101,23 @@ class RefusedCallers:
                 on_one_line(error.detail or ""),
                 request_id,
             )
-        if error.code not in AUTHENTICATION_FAILURES:
+        if not is_counted(error):
             return
         self.log_counts()
         now = self._seconds()
-        taken = self._quiet.take(client, now, now + QUIET_SECONDS)
+        whom = f"{account}{_RULE}{reason_of(error)}" if error.by_rule else client
+        taken = self._quiet.take(whom, now, now + QUIET_SECONDS)
         if taken is None:
             return
         place, counted = taken
-        _log_count(client, counted)
-        self._logged.append((client, place, now + QUIET_SECONDS))
+        _log_count(whom, counted)
+        self._logged.append((whom, place, now + QUIET_SECONDS))
+        if error.by_rule:
+            who = client or "an unknown address"
+            logger.warning(
+                "account %s refuses %s: %s [request %s]", account, who, reason_of(error), request_id
+            )
+            return
         logger.warning(
             "authentication failed for %s at account %s: %s: %s [request %s]",
             client or "an unknown address",
@@ -121,12 +131,27 @@ class RefusedCallers:
         """Log the counts of the addresses whose quiet time is over; `at_end` of all."""
         now = self._seconds()
         while self._logged and (at_end or self._logged[0][2] <= now):
-            client, place, until = self._logged.popleft()
-            _log_count(client, self._quiet.leave(place, client, until))
+            whom, place, until = self._logged.popleft()
+            _log_count(whom, self._quiet.leave(place, whom, until))
 
 
-def _log_count(client: str, counted: int) -> None:
-    if counted:
+def is_counted(error: StorageError) -> bool:
+    """Whether metrics and the log count the error by its reason."""
+    return error.by_rule or error.code in AUTHENTICATION_FAILURES
+
+
+_RULE: Final = "\n"
+"""Between an account and the reason of its refusal. No address contains it."""
+
+
+def _log_count(whom: str, counted: int) -> None:
+    client, rule, reason = whom.partition(_RULE)
+    if counted and rule:
+        logger.warning(
+            "account %s has refused %d more requests within %d s: %s",
+            *(client, counted, QUIET_SECONDS, reason),
+        )
+    elif counted:
         logger.warning(
             "authentication failed %d more times for %s within %d s",
             counted,

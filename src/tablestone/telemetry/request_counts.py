@@ -7,7 +7,7 @@ from bisect import bisect_left
 from typing import Final, Protocol
 
 from tablestone.model.operations import EntitiesPage, EntityGroupTransaction, GetEntity
-from tablestone.telemetry.refused_callers import AUTHENTICATION_FAILURES
+from tablestone.telemetry.refused_callers import is_counted
 from tablestone.telemetry.request_record import RequestRecord, reason_of
 
 QUICK_SECONDS: Final = 0.0005
@@ -118,7 +118,7 @@ class RequestCounts:
             writes = len(operation.writes)
             self._transactions[bisect_left(TRANSACTION_BOUNDS, writes)] += 1
             self._transaction_operations += writes
-        if failure is not None and code in AUTHENTICATION_FAILURES:
+        if failure is not None and is_counted(failure):
             self._count_refused(f"{code}{SEPARATOR}{reason_of(failure)}")
         if self._names_tables and record.table:
             self._count_table(record, returned, read, written)

@@ -427,7 +427,8 @@ def write_indexes(found: IndexesFound) -> bytes:
         }
         for index in found.indexes
     ]
-    return orjson.dumps({"indexes": indexes})
+    changes = {"changes": True} if more and found.keeps_changes else {}
+    return orjson.dumps({"indexes": indexes, **changes})
 
 
 _VERSION_OF_STRICT_ACCEPT: Final = "2019-07-07"

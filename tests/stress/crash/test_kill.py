@@ -18,7 +18,7 @@ from stress.crash.run import Run, check, create_tables
 from stress.crash.stored_place import StoredPlace
 from stress.crash.writers import Connection, EntityWriter, Life, read_partitions
 
-KILLS = int(os.environ.get("CRASH_KILLS", "50" if "SLOW" in os.environ else "8"))
+KILLS = int(os.environ.get("CRASH_KILLS", "50" if "SLOW" in os.environ else "5"))
 KILLS_OF_ENCRYPTED = max(1, KILLS // 8)
 """The share of the kills that hits servers of an encrypted directory."""
 KILLS_WITH_A_BUG = 200

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from azure.data.tables import TableClient
 
 from server_process import clean_environment
+from storage.patroni_pair import PatroniPair
 from storage.postgresql_server import Cut
 from stress.histories.checker import judge
 from stress.histories.clients import Crowd
@@ -66,6 +67,9 @@ FAULTS: Final = (
     *("failover", "cut", "kill a server", "pause a server"),
     *("pause the standby", "pause the primary", "change an index"),
 )
+
+FAULTS_UNDER_PATRONI: Final = tuple(fault for fault in FAULTS if not fault.startswith("pause the"))
+"""A PostgreSQL server that hangs is Patroni's business."""
 
 
 class ServiceStopped(Exception):
@@ -164,7 +168,7 @@ class Inserter(threading.Thread):
 class FailoverRun:
     """A run on a pair. `tell` gets a line for each fault."""
 
-    pair: Pair
+    pair: Pair | PatroniPair
     directory: Path
     seed: str
     tell: Callable[[str], None] = print
@@ -256,7 +260,7 @@ class FailoverRun:
         elif fault == "change an index":
             for act in ("create", "check", "drop"):
                 self._command("index", act, TABLE, OTHER)
-        else:
+        elif not isinstance(self.pair, PatroniPair):
             database = self.pair.primary if fault == "pause the primary" else self.pair.standby
             if database is not None:
                 with database.paused():

@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
+from storage.slow_engine import MemoryOfServers
 from tablestone.clock import TICKS_PER_SECOND, Moment
 from tablestone.engines.contract import Engine, EngineUnavailable, Key, OutcomeUnknown
 from tablestone.engines.forwarding_engine import ForwardingEngine
-from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
 from tablestone.model.edm import EdmType, EdmValue
 from tablestone.model.entity import Entity
@@ -68,9 +68,7 @@ def engine() -> MemoryEngine:
 
 @pytest.fixture
 def shared() -> MemoryEngine:
-    engine = MemoryEngine(lambda: 5)
-    engine.leases = Leases(0.001)
-    return engine
+    return MemoryOfServers(lambda: 5)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from itertools import count
 
 import pytest
 
+from storage.slow_engine import MemoryOfServers
 from tablestone import limits
 from tablestone.clock import TICKS_PER_SECOND
 from tablestone.engines.contract import (
@@ -22,7 +23,6 @@ from tablestone.engines.contract import (
     StoredRow,
     WriteSet,
 )
-from tablestone.engines.leases import Leases
 from tablestone.engines.memory import MemoryEngine
 from tablestone.tables import storage_keys, sweeping
 from tablestone.tables.account_incarnation import Named
@@ -35,12 +35,11 @@ NOTES = storage_keys.deleted_rows(ACCOUNT)
 EVERYTHING = KeyRange(Key(b"", b""), Key(b"\xff" * 16, b""))
 
 
-class SharedStorage(MemoryEngine):
+class SharedStorage(MemoryOfServers):
     """Storage of several servers, which counts the reads of each table."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock.ticks)
-        self.leases = Leases(0.001)
         self.scanned: list[Key] = []
 
     async def scan(self, key_range: KeyRange, *, rows_max: int) -> list:  # type: ignore[type-arg]

@@ -106,3 +106,36 @@ def test_another_process_sees_it() -> None:
         os._exit(0 if quiet.take("10.0.0.1", 1.0, 61.0) is not None else 1)
     assert os.waitpid(process, 0)[1] == 0
     assert quiet.take("10.0.0.1", 2.0, 62.0) is None
+
+
+def test_a_rule_is_told_once_a_minute_for_each_account_and_kind(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whatever address it comes from: a scan of a network is one line."""
+    caplog.set_level(logging.WARNING)
+    seconds = Seconds()
+    callers = RefusedCallers(seconds)
+
+    def refuse_by_rule(account: str, code: str, reason: str, times: int) -> None:
+        for number in range(times):
+            error = StorageError(code, reason=reason, by_rule=True)
+            callers.note(f"10.0.0.{number}", account, "id", error)
+
+    address, key = "no range holds the address", "the shared key is off: shared-key"
+    refuse_by_rule("weather", "AuthorizationFailure", address, 3)
+    refuse_by_rule("weather", "KeyBasedAuthenticationNotPermitted", key, 5)
+    refuse_by_rule("other", "AuthorizationFailure", address, 1)
+    callers.note(
+        "10.0.0.1", "weather", "id", StorageError("AuthorizationFailure")
+    )  # of a signature
+    assert told(caplog) == [
+        f"account weather refuses 10.0.0.0: {address} [request id]",
+        f"account weather refuses 10.0.0.0: {key} [request id]",
+        f"account other refuses 10.0.0.0: {address} [request id]",
+    ]
+    seconds.now += QUIET_SECONDS
+    callers.log_counts()
+    assert told(caplog) == [
+        f"account weather has refused 2 more requests within 60 s: {address}",
+        f"account weather has refused 4 more requests within 60 s: {key}",
+    ]

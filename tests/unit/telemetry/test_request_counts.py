@@ -144,6 +144,16 @@ ROWS = {
             "authentication_failures": {("AuthenticationFailed", "no key fits"): 1},
         },
     ),
+    "a caller that a rule refuses": Row(
+        record_of(
+            *(None, None, StorageError("AuthorizationFailure", reason="elsewhere", by_rule=True)),
+            status=403,
+        ),
+        {
+            "requests": {("unknown", "403", "AuthorizationFailure"): 1},
+            "authentication_failures": {("AuthorizationFailure", "elsewhere"): 1},
+        },
+    ),
     "a caller without permission": Row(
         record_of(POINT, None, StorageError("AuthorizationPermissionMismatch"), status=403),
         {

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from certificates import write_pair
 from server_process import start_server
+from storage.engines_under_test import SHARED
 from tokens import ISSUER, RsaKey, key_set
 
 from .archive import ArchiveUnavailableError, recordings_archive
@@ -36,14 +38,18 @@ def outcomes(
     keys = directory / "keys.json"
     keys.write_bytes(key_set(token_key))
     data = directory / "data"
+    certificate, key = write_pair(directory, "replay")
     server = start_server(
-        data, "--tls", "self-signed", "--token-issuer", f"{ISSUER},{keys}", "--workers", "1"
+        data,
+        *("--tls-certificate", str(certificate), "--tls-key", str(key)),
+        *("--token-issuer", f"{ISSUER},{keys}", "--workers", "1"),
+        *(() if SHARED is None else ("--engine", SHARED)),
     )
     with Target(
         server.endpoint,
         server.account_name,
         server.account_key,
-        certificate=data / "tls" / "certificate.pem",
+        certificate=certificate,
         token_key=token_key,
     ) as target:
         replayed = replay_all(recordings, target)

@@ -5,19 +5,26 @@ read. Only `show` prints it, if asked.
 """
 
 import os
+import socket
+import sys
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from tablestone.accounts.stored_accounts import StoredAccounts, generate_key
 from tablestone.auth.account import KEYS_MAX, decode_key, is_account_name
+from tablestone.auth.address_ranges import AllowedAddresses
+from tablestone.cli.data_options import yes_option
 from tablestone.cli.option_sources import read_configuration
 from tablestone.cli.options import (
     CHANGE_OPTIONS,
     CHECK_OPTIONS,
     DATA_OPTIONS,
+    KEY_STATES,
     NO_ACCOUNT,
     BrokenOption,
+    checked_ranges,
     storage_flags,
     with_options,
 )
@@ -130,6 +137,8 @@ def show(name: str, *, with_keys: bool, as_connection_string: bool, **given: Any
     print(f"tables: {tables}")
     if stored.is_being_deleted:
         print("state: being deleted")
+    for rule in stored.rules:
+        print(rule)
     for number, key in enumerate(stored.keys, start=1):
         print(f"key{number}: {key if with_keys else '(hidden)'}")
     _tell_if_configured(configuration, name)
@@ -161,6 +170,97 @@ def rotate_key(name: str, number: str, key_file: str | None, **given: Any) -> No
     )
     print(f"Key {number} of {name} replaced. To print it: {_show_keys(name, given)}")
     _tell_if_configured(configuration, name)
+
+
+@account.command(
+    name="set", epilog="Example: tablestone account set weather --allow 10.0.0.0/8,fd00::/8"
+)
+@_with_name
+@click.option(
+    "--shared-key",
+    type=click.Choice(KEY_STATES),
+    help="off: refuse the account's keys and signatures made with them; tokens and user delegation signatures stay.",
+)
+@click.option(
+    "--allow",
+    metavar="RANGES",
+    help="Admit only these addresses and ranges, IPv4 and IPv6, with commas between; all: every address.",
+)
+@click.option(
+    "--all-servers-upgraded",
+    is_flag=True,
+    help="Every server on this storage has a version that knows these rules.",
+)
+@yes_option
+@with_options(CHANGE_OPTIONS)
+def set_rules(
+    name: str,
+    shared_key: str | None,
+    allow: str | None,
+    *,
+    all_servers_upgraded: bool,
+    yes: bool,
+    **given: Any,
+) -> None:
+    """Switch the account's keys off or on, or say which addresses are admitted.
+
+    The change acts on a server's very next request. The first rule in the data changes its format
+    for good: earlier versions of Tablestone, which would ignore rules, refuse it. Rules of an
+    account that is configured stand beside its key, in the environment or the file.
+    """
+    configuration = stored_configuration(given, "Accounts")
+    if shared_key is None and allow is None:
+        raise BrokenOption("Say what to set: --shared-key off or on, or --allow RANGES.")
+    if any(name == configured.name for configured in configuration.accounts):
+        raise BrokenOption(
+            f"The account {name} is configured, in the environment or a file: its rules stand there, beside its key."
+        )
+    ranges = None
+    try:
+        if allow is not None:
+            ranges = () if allow == "all" else checked_ranges(allow.split(","))
+    except BrokenOption as broken:
+        raise BrokenOption(f"--allow {broken}.") from None
+
+    async def act(engine: Engine) -> str | None:
+        accounts = _stored(engine)
+        await accounts.get(name)
+        if shared_key == "off" and not yes and not await accounts.has_roles(name):
+            raise BrokenOption(
+                f"No role is assigned in {name}, so nobody could use it without its keys: `tablestone role assign` "
+                "first, or --yes if tokens bring their roles."
+            )
+        if ranges and not yes:
+            _require_own_address(ranges)
+        return await accounts.set_rules(
+            name,
+            shared_key=None if shared_key is None else shared_key == "on",
+            allow=ranges,
+            all_upgraded=all_servers_upgraded,
+        )
+
+    raised = with_engine(configuration, act, existing=True)
+    if shared_key is not None:
+        print(f"The shared key of {name} is {shared_key}.")
+    if ranges is not None:
+        print(f"Admitted to {name}: {', '.join(ranges) or 'every address'}.")
+    if raised is not None:
+        print(f"{raised}: earlier versions of Tablestone refuse it, for good.")
+
+
+def _require_own_address(ranges: tuple[str, ...]) -> None:
+    """Ask, if no range holds an address of this machine, or the one from which its user came by SSH."""
+    own = {"127.0.0.1", "::1", *os.environ.get("SSH_CONNECTION", "").split(" ")[:1]}
+    with suppress(OSError):
+        own |= {str(each[4][0]) for each in socket.getaddrinfo(socket.gethostname(), None)}
+    allowed = AllowedAddresses(ranges)
+    if any(map(allowed.hold, own)):
+        return
+    sentence = "No range holds an address of this machine, so nobody here could use the account."
+    if not sys.stdin.isatty():
+        raise BrokenOption(f"{sentence} Without a terminal, --yes sets them nevertheless.")
+    if not click.confirm(f"{sentence} Set them?", err=True):
+        raise BrokenOption("Nothing was changed.")
 
 
 @account.command()

@@ -26,7 +26,7 @@ from tablestone.model.entity_json import read_raw
 from tablestone.model.keys import ROW_KEY
 from tablestone.model.operations import IndexFound
 from tablestone.tables.account_incarnation import Named
-from tablestone.tables.catalog import Catalog, TableRecord, every_table
+from tablestone.tables.catalog import Catalog, TableRecord, every_table, scan_in_steps
 from tablestone.tables.index_building import (
     IndexRefused,
     IndexWork,
@@ -159,9 +159,12 @@ def _require_known(
     """Ask whether to go on if none of the first entities has the property: its name may be mistyped."""
 
     async def first(catalog: Catalog, record: TableRecord) -> list[bool]:
-        entities = table_range(record.table_id)
-        rows = await catalog.engine.scan(entities, rows_max=LOOKED_AT_MAX)
-        return [name in read_raw(row.value) for row in rows]
+        have_it: list[bool] = []
+        async for rows in scan_in_steps(catalog.engine, table_range(record.table_id)):
+            have_it += [name in read_raw(row.value) for row in rows]
+            if len(have_it) >= LOOKED_AT_MAX:
+                break
+        return have_it
 
     if server is None:
         have_it = with_table(_configuration(given), account, table, first, read_only=True)

@@ -88,9 +88,10 @@ def load(directory: Path, encryption_key_file: str | None, *, quiet: bool, **giv
         from tablestone.engines.postgresql.loading import Load  # noqa: PLC0415 - need the driver
         from tablestone.engines.postgresql.opening import held_alone, open_postgresql  # noqa: PLC0415
 
-        async with held_alone(address, is_loading=True) as identity:
+        async with held_alone(address, is_loading=True) as alone:
             engine = open_postgresql(address, system_clock, read_only=True, is_alone=True)
-            filled = Load(address, identity, partial(entries_of_storage, engine))
+            entries = partial(entries_of_storage, engine)
+            filled = Load(address, alone.storage, entries, alone.ends)
             try:
                 await filled.begin(storage, is_empty=await is_empty(engine))
                 yield engine, filled
@@ -121,10 +122,11 @@ def unload(directory: Path, encryption_key_file: str | None, *, quiet: bool, **g
 
     @asynccontextmanager
     async def source() -> AsyncIterator[tuple[Engine, StorageId]]:
-        async with held_alone(address) as identity:
+        async with held_alone(address) as alone:
             engine = open_postgresql(address, system_clock, read_only=True, is_alone=True)
             try:
-                yield engine, identity
+                yield engine, alone.storage
+                await alone.ends()
             finally:
                 await engine.close()
 

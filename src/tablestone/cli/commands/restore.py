@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from tablestone.accounts.stored_accounts import rules_in_words
 from tablestone.cli.commands.backup import (
     copy_file,
     dated_backups,
@@ -25,6 +26,7 @@ from tablestone.cli.local_directory import (
     explaining_failure,
     local_directory,
     suspend_expiry,
+    tell_rules,
 )
 from tablestone.cli.options import (
     DATA_OPTIONS,
@@ -129,11 +131,12 @@ def restore(
         _require_file(source)
         with room_for_database(directory) as place:
             large = _copy(source, place, progress, key)
-            suspended = asyncio.run(_suspend_expiry(place.parent, key))
+            suspended, rules = asyncio.run(_suspend_expiry(place.parent, key))
             end_record(place, key)
         size = source.stat().st_size
     print(f"{directory}: restored from {source}, {shown_bytes(size)}, checked")
     tell_large(large)
+    tell_rules(rules)
     _tell_suspended(suspended, directory)
 
 
@@ -193,8 +196,13 @@ def _copy(
     return large
 
 
-async def _suspend_expiry(directory: Path, key: EncryptionKey | None) -> list[tuple[str, str]]:
-    """Suspend the expiry policies that act in a restored database; returns their accounts and tables."""
+async def _suspend_expiry(
+    directory: Path, key: EncryptionKey | None
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """Suspend the expiry policies that act in a restored database; returns their accounts and tables.
+
+    Returns the rules of accounts too, in words.
+    """
     open_restored = partial(
         open_engine, str(EngineUrl(SCHEME, str(directory))), system_clock, key=key
     )
@@ -202,10 +210,11 @@ async def _suspend_expiry(directory: Path, key: EncryptionKey | None) -> list[tu
     acts = any([table.acting_expiry async for _account, table in every_table(engine)])
     secret = storage_keys.document_place(DocumentKind.SECRETS.value, COUNTS_SECRET)
     has_counts = await engine.get(secret) is not None
+    rules = await rules_in_words(engine)
     await engine.close()
     if not acts and not has_counts:  # a directory of an older format cannot be written
-        return []
-    return await suspend_expiry(open_restored())
+        return [], rules
+    return await suspend_expiry(open_restored()), rules
 
 
 def _require_length(source: Path) -> None:

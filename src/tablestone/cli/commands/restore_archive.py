@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tablestone.accounts.stored_accounts import rules_in_words
 from tablestone.archive.going_back import (
     MomentRefused,
     NothingArchived,
@@ -23,7 +24,7 @@ from tablestone.archive.objects import ObjectDamaged, ObjectRefused
 from tablestone.archive.store import Store, StoreRefused, StoreUnavailable, open_store
 from tablestone.cli.commands.check import problems_of
 from tablestone.cli.data_options import advising_after_interrupt
-from tablestone.cli.local_directory import SCHEME, BackupFailed, suspend_expiry
+from tablestone.cli.local_directory import SCHEME, BackupFailed, suspend_expiry, tell_rules
 from tablestone.cli.option_sources import key_in_file
 from tablestone.cli.options import ARCHIVE_KEY_FILE, BrokenOption, archive_from, path_from
 from tablestone.clock import system_clock, unix_seconds
@@ -140,6 +141,7 @@ def restore_archive(
         print("The archive is encrypted and the directory is not: `tablestone encrypt` does it.")
     if to is not None:
         print("Accounts, their keys, access policies and roles are those of that moment.")
+    tell_rules(filled.rules)
     return filled.suspended
 
 
@@ -175,6 +177,8 @@ def restore_if_empty(configuration: Configuration) -> None:
             ) from None
         else:
             log.warning("Restored from %s, %s.", settings.url, filled.in_words)
+            for rules in filled.rules:
+                log.warning("Rules of an account, which act at once: %s.", rules)
         return
 
 
@@ -186,6 +190,8 @@ class Filled(NamedTuple):
     """The last record."""
     time: int
     """Of the last commit, in ticks."""
+    rules: list[str]
+    """A line for each account with rules."""
     suspended: list[tuple[str, str]]
     """Accounts and tables whose expiry was suspended."""
     later: str
@@ -215,6 +221,8 @@ async def fill(
         try:
             async for entries in entries_of_storage(engine):  # the archive has none
                 await asyncio.to_thread(target.add_entries, entries)
+            if rules := await rules_in_words(engine):
+                await target.keep_rules()
         finally:
             await engine.close()
         target.close()
@@ -232,4 +240,4 @@ async def fill(
     written, later = ticks_of_unix(goal.history.line.lives[goal.history.life].written), ""
     if to[1] is not None and to[1] > written:
         later = f"; the archive was written last at {shown(written)}"
-    return Filled(goal.history.life, goal.number, newest.time, suspended, later)
+    return Filled(goal.history.life, goal.number, newest.time, rules, suspended, later)

@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,8 @@ from typing import Any, Final
 import click
 
 from tablestone import __version__
+from tablestone.accounts.stored_accounts import generate_key
+from tablestone.auth.address_ranges import AllowedAddresses
 from tablestone.cli import options
 from tablestone.cli.option_sources import read_configuration, where
 from tablestone.cli.stored_data import connection_string, known_accounts
@@ -85,6 +88,7 @@ def served_explorer(configuration: Configuration, accounts: list[AccountKeys]) -
                 admin=admin,
                 saved_queries=saved_queries_file(os.environ),
                 keys=len(own),
+                signs_with=configuration.explorer_key,
                 stored=None if name in unstored else storage_options(configuration),
                 storage=storage_options(configuration),
             )
@@ -164,6 +168,8 @@ def serve_until_stopped(
 
         restore_if_empty(configuration)
     accounts = known_accounts(configuration, with_keys=configuration.explorer is not None)
+    if configuration.explorer:
+        configuration = replace(configuration, explorer_key=generate_key())
     explorer = served_explorer(configuration, accounts) if configuration.explorer else None
     what = ""
 
@@ -231,7 +237,9 @@ def _run_under_control(
 
 def _warn(configuration: Configuration, accounts: list[AccountKeys], admin: str | None) -> None:
     """Log what an operator may not want."""
-    has_known_key = any(DEVELOPMENT_ACCOUNT_KEY in given.keys for given in accounts)
+    has_known_key = any(
+        given.shared_key and DEVELOPMENT_ACCOUNT_KEY in given.keys for given in accounts
+    )
     is_unasked = configuration.has_development_account and DEVELOPMENT_ACCOUNT in accounts
     if has_known_key and not options.is_loopback(configuration.host):
         log.warning(
@@ -247,6 +255,15 @@ def _warn(configuration: Configuration, accounts: list[AccountKeys], admin: str 
             "%s is open besides the stored accounts, and its key is public: --account none closes it.",
             DEVELOPMENT_ACCOUNT.name,
         )
+    for account in accounts:
+        allowed = AllowedAddresses(account.allow)
+        for proxy in filter(allowed.overlap, configuration.trusted_proxies):
+            log.warning(
+                "%s allows an address of the trusted proxy %s: a request that comes through it without "
+                "X-Forwarded-For is admitted, whoever sent it.",
+                account.name,
+                proxy,
+            )
     names = {account.name for account in accounts}
     for domain, place in configuration.custom_domains:
         name = place.removesuffix("-secondary")

@@ -16,7 +16,7 @@ from tablestone.engines.cassandra.commit import (
 from tablestone.engines.cassandra.connection import Attempts, Connection, OutcomeInDoubt
 from tablestone.engines.cassandra.directory import Directory
 from tablestone.engines.cassandra.kind import CAPABILITIES, LEASE_SECONDS, REQUEST
-from tablestone.engines.cassandra.layout import ROWS
+from tablestone.engines.cassandra.layout import ROWS, keep_rules
 from tablestone.engines.cassandra.read import PassingSnapshot, Reads, Widths
 from tablestone.engines.cassandra.unknown_outcome import FORGOTTEN_SECONDS, Outcomes, State
 from tablestone.engines.change_record import ChangeLog
@@ -133,6 +133,10 @@ class CassandraEngine:
         return self.leases.generation
 
     changes: ChangeLog | None = None
+
+    async def keep_rules(self, *, all_upgraded: bool) -> str | None:
+        """For `StoredAccounts.set_rules`."""
+        return await asyncio.to_thread(keep_rules, self.connection, all_upgraded=all_upgraded)
 
     async def get(self, key: Key) -> bytes | None:
         self._require_open()

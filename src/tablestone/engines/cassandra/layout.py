@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LAYOUT: Final = 2
 """The version of the layout, stored in `about`. The first release has it."""
+RULES_LAYOUT: Final = 3
+"""The same tables, with rules of accounts, which servers that know only earlier layouts would ignore."""
 STEPS: Final[Mapping[int, str]] = {}
 """For each older layout, the statement that makes the next one of it. It may be repeated."""
 
@@ -109,6 +111,28 @@ def _is_new(connection: Connection) -> bool:
     return [tuple(row) for row in rows] == [(0,)]
 
 
+def keep_rules(connection: Connection, *, all_upgraded: bool) -> str | None:
+    """As the engine's. Nodes do not say which version of Tablestone a client has."""
+    name = connection.keyspace
+    asked = f"SELECT number FROM {ABOUT} WHERE name = 'layout'"
+    if connection.execute(asked)[0][0] >= RULES_LAYOUT:
+        return None
+
+    def require_upgraded() -> None:
+        if not all_upgraded and (users := connection.other_clients()):
+            raise EngineRefused(
+                f"The keyspace {name} is in use from {', '.join(users)}, and a server of an earlier version would not "
+                "keep to rules of accounts: say --all-servers-upgraded if every server has this version."
+            )
+
+    require_upgraded()
+    connection.execute(
+        f"UPDATE {ABOUT} SET number = {RULES_LAYOUT} WHERE name = 'layout' IF number = {LAYOUT}"
+    )
+    require_upgraded()  # one may have started meanwhile
+    return f"The keyspace {name} has layout {RULES_LAYOUT} now"
+
+
 _COLUMN: Final = re.compile(r"(\w+) (\w+(?:<[^>]*>)?(?: static)?)(?:, |$)")
 
 
@@ -119,9 +143,9 @@ def require_own(connection: Connection, keyspace: Any) -> int | None:
     if ABOUT in tables and _has_columns(tables[ABOUT], COLUMNS[ABOUT]):
         rows = connection.execute(f"SELECT number FROM {name}.{ABOUT} WHERE name = 'layout'")
         number = rows[0][0] if rows else None
-    if number is not None and number > LAYOUT:
+    if number is not None and number > RULES_LAYOUT:
         raise EngineRefused(
-            f"The keyspace {name} has layout {number}, and this version of Tablestone knows layout {LAYOUT}: "
+            f"The keyspace {name} has layout {number}, and this version of Tablestone knows layout {RULES_LAYOUT}: "
             f"use the version that made it, or a newer one."
         )
     theirs = sorted(set(tables) - set(COLUMNS))

@@ -14,7 +14,14 @@ from typing import Final
 from tablestone.clock import UNIX_EPOCH_TICKS, monotonic_seconds
 from tablestone.engines.cassandra.connection import Call, Connection, pieces
 from tablestone.engines.cassandra.directory import Directory
-from tablestone.engines.cassandra.layout import LOADING, LOADING_TABLE, ROWS, note_use, require_new
+from tablestone.engines.cassandra.layout import (
+    LOADING,
+    LOADING_TABLE,
+    ROWS,
+    keep_rules,
+    note_use,
+    require_new,
+)
 from tablestone.engines.cassandra.read import Widths
 from tablestone.engines.contract import EngineRefused, Key, StorageId, StoredRow
 
@@ -62,6 +69,9 @@ class Load:
         if now - self._kept_at > KEPT_SECONDS:
             self._kept_at = now
             await self._connection.write([(self._reach, key)])
+
+    async def keep_rules(self) -> None:
+        keep_rules(self._connection, all_upgraded=True)
 
     async def finish(self) -> None:
         """Let servers use the keyspace."""

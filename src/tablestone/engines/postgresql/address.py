@@ -98,6 +98,10 @@ def _parsed(url: str) -> DatabaseAddress:
     schema = options.get("schema", DEFAULT_SCHEMA)
     if not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
         raise ValueError("a schema has small letters, digits and _, and does not begin with pg_")
+    if schema in ("public", "information_schema"):
+        raise ValueError(
+            f"the schema {schema} is for all programs, and the tables need one of their own"
+        )
     connections = options.get("connections", str(CONNECTIONS))
     if not connections.isdecimal() or not 1 <= int(connections) <= CONNECTIONS_MAX:
         raise ValueError(f"connections is a number from 1 to {CONNECTIONS_MAX}")

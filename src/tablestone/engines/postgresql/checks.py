@@ -14,7 +14,7 @@ import asyncpg
 
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS, monotonic_seconds
 from tablestone.engines.contract import EngineRefused, NothingStored, StorageId
-from tablestone.engines.postgresql.schema import FORMAT
+from tablestone.engines.postgresql.schema import FORMAT, RULES_FORMAT
 
 if TYPE_CHECKING:
     from tablestone.clock import Clock
@@ -25,7 +25,7 @@ CLOCK_SECONDS_MAX: Final = 60.0
 """A server whose clock differs by more from the database's goes by that one."""
 LEAVING_SECONDS_MAX: Final = 3.0
 NO_STANDBY: Final = (
-    "No synchronous standby answers PostgreSQL now: writes are refused until one does."
+    "Too few synchronous standbys answer PostgreSQL now: writes are refused until enough do."
 )
 _WARNINGS: Final = (
     (
@@ -42,10 +42,14 @@ _WARNINGS: Final = (
         "synchronous_standby_names.",
     ),
     (
-        # A role without pg_read_all_stats sees that there are standbys, and not which of them are synchronous.
+        # 'ANY 2 (…)' waits for two. A role without pg_read_all_stats sees that there are standbys, and not which of
+        # them are synchronous.
         # One that hangs is connected for a minute. Then commits of servers wait, as they do for one that is missing.
-        "current_setting('synchronous_standby_names') <> '' AND (NOT EXISTS (SELECT FROM pg_stat_replication "
-        "WHERE coalesce(sync_state, 'sync') IN ('sync', 'quorum')) OR EXISTS (SELECT FROM pg_stat_activity "
+        "current_setting('synchronous_standby_names') <> '' AND ((SELECT count(*) FROM pg_stat_replication "
+        "WHERE coalesce(sync_state, 'sync') IN ('sync', 'quorum')) < coalesce(substring("
+        "current_setting('synchronous_standby_names') "
+        "FROM '(?i)^[[:space:]]*(?:(?:any|first)[[:space:]]+)?([0-9]+)[[:space:]]*[(]')::integer, 1) "
+        "OR EXISTS (SELECT FROM pg_stat_activity "
         "WHERE application_name = 'tablestone' AND wait_event = 'SyncRep' "
         "AND query_start < clock_timestamp() - interval '5 s'))",
         NO_STANDBY,
@@ -120,10 +124,10 @@ async def require_own(driver: asyncpg.Connection[Any], address: DatabaseAddress)
         raise EngineRefused(
             f"{address.in_words} is another program's: choose one with schema=NAME."
         )
-    if row["format"] > FORMAT:
+    if row["format"] > RULES_FORMAT:
         raise EngineRefused(
-            f"{address.in_words} has the format {row['format']}, and this Tablestone reads {FORMAT}: use the version "
-            "that made it, or a newer one."
+            f"{address.in_words} has the format {row['format']}, and this Tablestone reads {RULES_FORMAT}: use the "
+            "version that made it, or a newer one."
         )
     return row
 
@@ -151,7 +155,9 @@ async def require_storage(
     if is_alone:
         return storage
     require_loaded(row, address)
-    if not await driver.fetchval("SELECT pg_try_advisory_lock_shared($1, $2)", *_lock_of(storage)):
+    in_use, knows_rules = _lock_of(storage), _lock_of(storage, knows_rules=True)
+    await driver.execute("SELECT pg_advisory_lock_shared({}, {})".format(*knows_rules))
+    if not await driver.fetchval("SELECT pg_try_advisory_lock_shared($1, $2)", *in_use):
         raise EngineRefused(
             f"{address.in_words} is in use by a `tablestone postgresql` command: wait for it."
         )
@@ -180,17 +186,58 @@ async def lock_alone(
         await asyncio.sleep(0.2)
     else:
         return
-    users = await driver.fetch(
-        "SELECT DISTINCT coalesce(host(client_addr), 'an address that only a role with pg_read_all_stats sees (role '"
-        " || usename || ')') FROM pg_locks JOIN pg_stat_activity USING (pid) "
-        "WHERE locktype = 'advisory' AND objsubid = 2 AND classid::bigint = $1 AND objid::bigint = $2 AND granted",
-        *(number & 0xFFFFFFFF for number in lock),
-    )
-    places = ", ".join(sorted(place for (place,) in users)) or "somewhere"
+    places = await _users(driver, storage) or "somewhere"
     raise EngineRefused(f"{address.in_words} is in use from {places}: stop every server first.")
 
 
-def _lock_of(storage: StorageId) -> tuple[int, int]:
-    """The two numbers of an advisory lock; those of partitions have one."""
+async def _users(
+    driver: asyncpg.Connection[Any], storage: StorageId, *, without_rules: bool = False
+) -> str:
+    """Where the programs are that use the schema, or only those that do not know rules of accounts."""
+    locks = (_lock_of(storage), _lock_of(storage, knows_rules=without_rules))
+    users = await driver.fetch(
+        "SELECT DISTINCT coalesce(host(client_addr), 'an address that only a role with pg_read_all_stats sees (role '"
+        " || usename || ')') FROM pg_locks AS held JOIN pg_stat_activity USING (pid) "
+        "WHERE locktype = 'advisory' AND objsubid = 2 AND classid::bigint = $1 AND objid::bigint = $2 AND granted "
+        "AND ($2 = $3 OR NOT EXISTS (SELECT FROM pg_locks AS also WHERE also.pid = held.pid "
+        "AND also.locktype = 'advisory' AND also.objsubid = 2 AND also.classid::bigint = $1 "
+        "AND also.objid::bigint = $3))",
+        *(number & 0xFFFFFFFF for number in (*locks[0], locks[1][1])),
+    )
+    return ", ".join(sorted(place for (place,) in users))
+
+
+async def keep_rules(
+    driver: asyncpg.Connection[Any],
+    address: DatabaseAddress,
+    storage: StorageId,
+    *,
+    all_upgraded: bool,
+) -> str | None:
+    """As the engine's."""
+    if await driver.fetchval("SELECT format FROM storage") >= RULES_FORMAT:
+        return None
+
+    async def require_upgraded() -> None:
+        if not all_upgraded and (places := await _users(driver, storage, without_rules=True)):
+            raise EngineRefused(
+                f"{address.in_words} is in use by a server of an earlier version, from {places}, which would not keep "
+                "to rules of accounts: restart it with this version first, or say --all-servers-upgraded."
+            )
+
+    await require_upgraded()
+    try:
+        await driver.execute("UPDATE storage SET format = $1 WHERE format < $1", RULES_FORMAT)
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise EngineRefused(
+            f"{address.in_words} gets another format by the first rule, which only its owner may change: set the rule "
+            "as that role."
+        ) from error
+    await require_upgraded()  # one may have connected meanwhile
+    return f"{address.in_words} has the format {RULES_FORMAT} now"
+
+
+def _lock_of(storage: StorageId, *, knows_rules: bool = False) -> tuple[int, int]:
+    """The two numbers of an advisory lock; those of partitions have one. Who knows rules of accounts has a second."""
     first, second = struct.unpack_from("!ii", storage)
-    return first, second
+    return first, second ^ knows_rules

@@ -20,6 +20,7 @@ from tablestone.engines.contract import (
     Conflict,
     EngineBusy,
     EngineRefused,
+    EngineUnavailable,
     OutcomeUnknown,
     Put,
     Reindex,
@@ -44,8 +45,12 @@ waits for a lock (`connections.SETTINGS`)."""
 OUTCOME_SECONDS_MAX: Final = 10.0
 """Seconds to find out what became of a commit: a failover takes some."""
 PAUSE_SECONDS: Final = 0.1
+LOCKS_MAX: Final = 64
+"""Of a commit: PostgreSQL has room for so many of each connection (max_locks_per_transaction). Two are enough."""
 APPLIED, CONFLICT, OUTDATED_ROWS, LOW_VERSION, NO_SESSION = b"a", b"c", b"o", b"v", b"s"
 """The answers of `commit_rows`."""
+NOT_CARRIED_OUT: Final = b"n"
+"""No answer of `commit_rows` came, and what became of the commit is known."""
 DEADLOCK: Final = b"d"
 """Only with locks that others have taken by hand: `commit_rows` takes its own in one order."""
 
@@ -146,6 +151,7 @@ class Commits:
         versions_found = [found.get(change.row, (ABSENT, b""))[0] for change in write_set.changes]
         for index, change in enumerate(write_set.changes):
             versions_found[index] = max(versions_found[index], change.expectation, ABSENT)
+        was_lost = False
         while True:
             now = self._clock()
             versions = [
@@ -159,6 +165,10 @@ class Commits:
                 return Conflict(index, stored[index])
             if outcome == OUTDATED_ROWS:
                 return OUTDATED
+            if outcome == NOT_CARRIED_OUT:
+                if was_lost:  # perhaps this commit ends the connection each time
+                    raise EngineBusy("PostgreSQL did not carry out the commit.")
+                was_lost = True
             if outcome == LOW_VERSION:
                 versions_found = stored
             self.repeated += 1
@@ -201,9 +211,7 @@ class Commits:
                 return row["outcome"], row["at_index"], row["present"]
             connection.session = None
         self.in_doubt += 1
-        if not await self._was_applied(session, number):
-            raise EngineBusy("PostgreSQL did not carry out the commit.")
-        return APPLIED, 0, []
+        return (APPLIED if await self._was_applied(session, number) else NOT_CARRIED_OUT), 0, []
 
     async def _was_applied(self, session: uuid.UUID, number: int) -> bool:
         """What became of a commit that was not answered.
@@ -234,6 +242,10 @@ class Commits:
         own_lock = self.lock_of(partition)
         relied = [] if relies_on is None else relies_on.rows
         shared = {self.lock_of(key.partition) for key, _version in relied} - {own_lock}
+        if len(shared) >= LOCKS_MAX:
+            raise EngineUnavailable(
+                f"A commit relies on rows of {len(shared):,} other partitions: at most {LOCKS_MAX - 1} can be locked."
+            )
         relied_keys = [stored_key(*key) for key, _version in relied]
         keys = [stored_key(partition, change.row) for change in changes]
         values = [

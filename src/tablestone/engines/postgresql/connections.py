@@ -95,9 +95,9 @@ BUSY: Final = (
 )
 
 
-def in_our_words(error: BaseException) -> EngineUnavailable:
+def in_our_words(error: BaseException, hosts: str = "it") -> EngineUnavailable:
     """Nothing was applied: why not."""
-    said = what_it_says(error)
+    said = what_it_says(error, hosts)
     if isinstance(error, FULL):
         return EngineUnavailable(f"PostgreSQL has no room: {said}.")
     if isinstance(error, (*LOST, *BUSY)):
@@ -105,7 +105,7 @@ def in_our_words(error: BaseException) -> EngineUnavailable:
     return EngineUnavailable(f"PostgreSQL refused: {said}.")
 
 
-def what_it_says(error: BaseException) -> str:
+def what_it_says(error: BaseException, hosts: str = "it") -> str:
     """Without the full stop."""
     if isinstance(error, asyncpg.exceptions.TargetServerAttributeNotMatched):
         return "it is a standby, and only a primary is used"
@@ -121,7 +121,7 @@ def what_it_says(error: BaseException) -> str:
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         return f"{error} (`tablestone postgresql init --grant-to ROLE` gives a role what it needs)"
     if isinstance(error, TimeoutError):
-        return "it does not answer in time"
+        return f"{hosts} does not answer in time"
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 
@@ -203,7 +203,8 @@ class Connections:
                 self._forget_idle()
             # After any other error that PostgreSQL answers, the connection is as before.
             is_idle = isinstance(error, asyncpg.PostgresError)
-            raise in_our_words(error) from error
+            hosts = self._address.netloc.rpartition("@")[2]
+            raise in_our_words(error, hosts) from error
         finally:
             # Without an answer, or if the caller was cancelled, the driver is still in the middle of a call.
             if connection is not None:
@@ -329,9 +330,7 @@ async def connect(
 async def _asked(dsn: str, seconds: float, settings: dict[str, str]) -> asyncpg.Connection[Any]:
     try:
         return await asyncpg.connect(dsn, timeout=seconds, server_settings=settings)
-    except TimeoutError:
-        raise
-    except OSError as error:
+    except OSError as error:  # of the time, too
         host = urlsplit(dsn).netloc.rpartition("@")[2]
         port = "" if re.search(":[0-9]+$", host) else f":{os.environ.get('PGPORT', '5432')}"
         raise ConnectionError(f"there is no connection to {host}{port} ({_why(error)})") from error
@@ -354,6 +353,8 @@ def _how_little_it_says(error: BaseException) -> tuple[bool, bool]:
 
 def _why(error: OSError) -> str:
     """In words; a name with several addresses has an error of each, in one text."""
+    if isinstance(error, TimeoutError):
+        return what_it_says(error)
     numbers = re.findall(r"\[Errno ([0-9]+)\]", str(error))
     words = dict.fromkeys(os.strerror(int(number)) for number in numbers)
     return ", ".join(words) or error.strerror or str(error)

@@ -18,9 +18,9 @@ from tablestone.engines.contract import (
     StoredRow,
 )
 from tablestone.engines.leases import Leases
-from tablestone.engines.postgresql.checks import NO_STANDBY
+from tablestone.engines.postgresql.checks import NO_STANDBY, keep_rules
 from tablestone.engines.postgresql.commit import Commits
-from tablestone.engines.postgresql.connections import Connections
+from tablestone.engines.postgresql.connections import Connections, translated_errors
 from tablestone.engines.postgresql.kind import CAPABILITIES, LEASE_SECONDS, REQUEST
 from tablestone.engines.postgresql.read import Reads, Snapshot
 from tablestone.engines.postgresql.schema import HEAD_BYTES
@@ -71,6 +71,8 @@ class PostgresqlEngine:
         is_alone: bool = False,
     ) -> None:
         self._clock = clock
+        self._address = address
+        self._storage = storage
         self._behind = 0
         """Ticks that are added to the clock, to have the database's."""
         self._warnings: list[str] = []
@@ -93,6 +95,14 @@ class PostgresqlEngine:
     @property
     def generation(self) -> int | None:
         return self.leases.generation
+
+    async def keep_rules(self, *, all_upgraded: bool) -> str | None:
+        """For `StoredAccounts.set_rules`."""
+        with translated_errors():
+            async with self._connections.aside() as connection:
+                return await keep_rules(
+                    connection.driver, self._address, self._storage, all_upgraded=all_upgraded
+                )
 
     async def get(self, key: Key) -> bytes | None:
         self._require_open()

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 from tablestone.clock import monotonic_seconds
 from tablestone.engines.contract import EngineRefused, Key, StorageId, StoredRow
 from tablestone.engines.postgresql.connections import Connections
-from tablestone.engines.postgresql.schema import stored_key
+from tablestone.engines.postgresql.schema import RULES_FORMAT, stored_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from tablestone.engines.contract import Entry
     from tablestone.engines.postgresql.address import DatabaseAddress
@@ -39,10 +39,15 @@ class Load:
         address: DatabaseAddress,
         storage: StorageId,
         entries: Callable[[], AsyncIterator[list[Entry]]],
+        end: Callable[[str], Awaitable[None]],
     ) -> None:
-        """`entries` gives all entries that indexes of the loaded tables should have. `begin` comes first."""
+        """`entries` gives all entries that indexes of the loaded tables should have. `begin` comes first.
+
+        `end` runs the last statement, unless another program may have come in meanwhile.
+        """
         self._address = address
         self._entries = entries
+        self._end = end
         self._connections = Connections(
             address, self.at_once, storage, lambda _found: None, writes=True, is_alone=True
         )
@@ -89,6 +94,10 @@ class Load:
             async with self._connections.one() as connection:
                 await connection.fetch("UPDATE storage SET partition = $1, row = $2", *key)
 
+    async def keep_rules(self) -> None:
+        async with self._connections.one() as connection:
+            await connection.fetch("UPDATE storage SET format = $1", RULES_FORMAT)
+
     async def finish(self) -> None:
         """Let servers use the schema."""
         async with self._connections.one() as connection:
@@ -100,7 +109,7 @@ class Load:
                     [key.digest for key in keys],
                     [key.tail for key in keys],
                 )
-            await connection.fetch("UPDATE storage SET source = NULL, partition = NULL, row = NULL")
+        await self._end("UPDATE storage SET source = NULL, partition = NULL, row = NULL")
 
     async def close(self) -> None:
         await self._connections.close()

@@ -9,12 +9,12 @@ import secrets
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import asyncpg
 
 from tablestone.clock import system_clock
-from tablestone.engines.contract import EngineRefused, StorageId
+from tablestone.engines.contract import EngineRefused, EngineUnavailable, StorageId
 from tablestone.engines.postgresql.checks import (
     NO_STANDBY,
     Examination,
@@ -92,13 +92,31 @@ def initialize(
     return _on_a_loop(_initialize(address, role, steps))
 
 
+class Alone(NamedTuple):
+    """No server uses the storage while the driver's connection lives, because that has the lock."""
+
+    storage: StorageId
+    driver: asyncpg.Connection[Any]
+    address: DatabaseAddress
+
+    async def ends(self, statement: str = "SELECT") -> None:
+        """Run a statement at the end; `EngineUnavailable` if another program may have come in meanwhile."""
+        try:
+            await require_storage(self.driver, self.address, self.storage, is_alone=True)
+            await self.driver.execute(statement)
+        except (*DRIVER_ERRORS, EngineRefused) as error:
+            raise EngineUnavailable(
+                f"Another program may have used the schema {self.address.schema} meanwhile, so nothing counts: stop "
+                f"every server, and repeat the command ({what_it_says(error)})."
+            ) from error
+
+
 @asynccontextmanager
-async def held_alone(
-    address: DatabaseAddress, *, is_loading: bool = False
-) -> AsyncIterator[StorageId]:
+async def held_alone(address: DatabaseAddress, *, is_loading: bool = False) -> AsyncIterator[Alone]:
     """Keep servers out of a schema while the block runs; the block opens it as one that `is_alone`.
 
-    `EngineRefused` if a server is connected, if a load has not ended, or if another program may have come in meanwhile.
+    `EngineRefused` if a server is connected or a load has not ended. Before its result counts, the block makes sure of
+    it (`Alone.ends`).
     """
     with _refusing(address):
         driver = await connect(address, writes=True)
@@ -108,17 +126,21 @@ async def held_alone(
             if not is_loading:
                 require_loaded(await require_own(driver, address), address)
             await lock_alone(driver, address, storage)
-        yield storage
-        with _refusing(address):
-            await driver.execute(
-                "SELECT"
-            )  # the connection, and so the lock, was there all the time
+        yield Alone(storage, driver, address)
     finally:
         driver.terminate()
 
 
 def _on_a_loop(looks: Coroutine[Any, Any, Found]) -> Found:
-    """The caller may run on a loop, which `open` cannot wait for. The thread is gone afterwards."""
+    """Run it to its end; in a thread where the caller runs on a loop, which `open` cannot wait for.
+
+    The supervisor forks afterwards, and has no loop. A thread that has ended for Python may still hold a lock of
+    OpenSSL, which the driver uses: a worker would wait for it for ever.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(looks)
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, looks).result()
 

@@ -28,7 +28,15 @@ def _between(start: str, end: str, limit: str, direction: str = "ASC") -> str:
 
 FORWARDS, BACKWARDS = "ASC", "DESC"
 _OF_ONE_RANGE: Final = ("$1, $2", "$3, $4", "$5")
-SCAN: Final = f"SELECT head, tail, version, value FROM rows {_between(*_OF_ONE_RANGE)}"
+SCAN: Final = f"""
+SELECT head, tail, version, value FROM (
+    SELECT *, sum(octet_length(value)) OVER places - octet_length(value) AS bytes FROM (
+        SELECT head, tail, version, value FROM rows {_between(*_OF_ONE_RANGE)}
+    ) AS r WINDOW places AS (ORDER BY head, tail ROWS UNBOUNDED PRECEDING)
+) AS counted WHERE bytes < $6 ORDER BY head, tail
+"""
+SCAN_BYTES_MAX: Final = 8 << 20
+"""A scan ends after the value that brings the total length to this."""
 
 
 def _reading(direction: str) -> str:
@@ -119,7 +127,7 @@ class Reads:
         start, end = stored_key(*key_range.start), stored_key(*key_range.end)
         async with self._connections.one() as connection:
             found = await connection.fetch(
-                SCAN, start.head, start.tail, end.head, end.tail, rows_max
+                SCAN, start.head, start.tail, end.head, end.tail, rows_max, SCAN_BYTES_MAX
             )
         return [
             StoredRow(*Key(*parts_of(head, tail, 2)), version, value)

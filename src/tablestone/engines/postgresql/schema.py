@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 
 FORMAT: Final = 1
 """Of the tables and the function. A server refuses any other."""
+RULES_FORMAT: Final = 2
+"""The same, with rules of accounts, which servers that know only earlier formats would ignore."""
 STEPS: Final[Mapping[int, str]] = {}
 """For each older format, the statements that make the next one of it."""
 GRANTS: Final = """

@@ -33,6 +33,7 @@ from tablestone.engines.sqlite.data_directory import (
     Progress,
     require_unloaded,
 )
+from tablestone.engines.sqlite.index_entries import set_rules_format
 from tablestone.fsync import flush_directory, flush_file
 
 STEP_PAGES: Final = 256
@@ -151,6 +152,11 @@ class NewDirectory:
 
     async def reach(self, key: Key) -> None:
         """Rows come in order, so the last stored row says how far the unload got."""
+
+    async def keep_rules(self) -> None:
+        """Give the directory the format of rules of accounts."""
+        with self._writing():
+            set_rules_format(self._connection)
 
     def finish(self) -> None:
         """Give the directory its name."""

@@ -13,7 +13,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -48,7 +48,16 @@ def take_server_lock(path: Path) -> int:
         raise EngineRefused(
             f"The data directory {path} is in use by another Tablestone server."
         ) from None
+    with suppress(OSError):  # on a full disk it stays unknown
+        os.ftruncate(lock, 0)
+        os.write(lock, b"%d\n" % RULES_FORMAT_VERSION)
     return lock
+
+
+def newest_known(path: Path) -> int:
+    """The newest format that the server knows that has the lock: it looks at the format only when it starts."""
+    known = (path / LOCK_NAME).read_bytes().strip()
+    return int(known) if known.isdigit() else INDEXED_FORMAT_VERSION
 
 
 def is_locked(path: Path) -> bool:
@@ -102,10 +111,13 @@ FORMAT_VERSION: Final = 1
 KEEPING_FORMAT_VERSION: Final = 2
 """The value of a directory that keeps changes, or did (`change_log`)."""
 INDEXED_FORMAT_VERSION: Final = 3
-"""The value of a directory with index entries (`index_entries`): the newest that this Tablestone reads."""
+"""The value of a directory with index entries (`index_entries`)."""
+RULES_FORMAT_VERSION: Final = 4
+"""The value of a directory with rules of accounts, and with those: the newest that this Tablestone reads."""
 FEATURES: Final = {
     KEEPING_FORMAT_VERSION: "a record of changes",
     INDEXED_FORMAT_VERSION: "an index",
+    RULES_FORMAT_VERSION: "a rule of an account",
 }
 """The first use of a feature gives a directory a newer format, without an upgrade."""
 APPLICATION_ID: Final = 0x54425354
@@ -366,10 +378,10 @@ class DataDirectory:
                 raise EngineRefused(
                     f"{self.database} belongs to another program: it is not Tablestone data."
                 )
-            elif version > INDEXED_FORMAT_VERSION:
+            elif version > RULES_FORMAT_VERSION:
                 raise EngineRefused(
                     f"The data directory {self.path} was written by a newer version of Tablestone "
-                    f"(format {version}; this one reads {INDEXED_FORMAT_VERSION})."
+                    f"(format {version}; this one reads {RULES_FORMAT_VERSION})."
                 )
             elif version < FORMAT_VERSION and not read_only:
                 raise EngineRefused(

@@ -31,6 +31,7 @@ from tablestone.engines.sqlite.data_directory import (
 )
 from tablestone.engines.sqlite.free_space import STEP_PAUSE_SECONDS, DiskRoom, SpaceKeeper, size_of
 from tablestone.engines.sqlite.hinted_read import BACKWARDS, FORWARDS
+from tablestone.engines.sqlite.index_entries import keep_rules
 from tablestone.engines.sqlite.read import RowReader, counted_rows, unavailable
 from tablestone.engines.sqlite.salvage import altered_files
 
@@ -180,6 +181,10 @@ class SqliteEngine:
     def is_indexed(self) -> bool:
         """Whether the directory has the format of index entries already: the first index changes it for good."""
         return bool(self._reader.pragma("user_version") >= INDEXED_FORMAT_VERSION)
+
+    async def keep_rules(self, *, all_upgraded: bool) -> str | None:
+        """For `StoredAccounts.set_rules`."""
+        return await asyncio.to_thread(keep_rules, self._directory, all_upgraded=all_upgraded)
 
     @property
     def is_nearly_full(self) -> bool:

@@ -16,8 +16,8 @@ from typing import Final
 from tablestone import limits
 from tablestone.accounts.identities import Identities
 from tablestone.auth.account import Account
-from tablestone.auth.authenticate import PendingCaller, PresentedToken, authenticate
-from tablestone.auth.permissions import OWNER, Caller
+from tablestone.auth.authenticate import PendingCaller, PresentedToken, authenticate, is_signed_with
+from tablestone.auth.permissions import ACL_WITHOUT_KEYS, OWNER, WITHOUT_KEYS, Caller
 from tablestone.auth.roles import RoleHolder
 from tablestone.auth.shared_access_signature import (
     VERSION_OF_TABLE_SAS,
@@ -111,6 +111,8 @@ class Pipeline:
         https_only: bool = False,
         remote_indexes: bool = False,
         query_extensions: bool = False,
+        acl_by_roles: bool = False,
+        explorer_key: str | None = None,
         unknown_versions: UnknownVersions = UnknownVersions.LATER,
         refused: RefusedCallers | None = None,
     ) -> None:
@@ -119,6 +121,8 @@ class Pipeline:
         self._identities = identities
         self._https_only = https_only
         self._remote_indexes = remote_indexes
+        self._without_keys = WITHOUT_KEYS | (ACL_WITHOUT_KEYS if acl_by_roles else {})
+        self._explorer_key = explorer_key
         self._versions = ServedVersions(unknown_versions)
         self._addresses = addresses
         self._clock = clock
@@ -161,6 +165,11 @@ class Pipeline:
             host = request.headers.get(b"host", b"")
             found = await self._addresses.find(request.raw_path, host)
             account = record.account = found.account.name
+            is_explorer = record.is_ours and self._is_explorer(request, found.account, parameters)
+            allowed = found.account.allowed
+            if allowed is not None and not is_explorer and not allowed.hold(request.client):
+                reason = "no range of the account holds the address"
+                raise StorageError("AuthorizationFailure", reason=reason, by_rule=True)  # noqa: TRY301 - auth 11
             properties = self._properties.kept(account)
             if properties is NOT_KEPT:
                 properties = await self._properties.get(account)
@@ -179,13 +188,15 @@ class Pipeline:
             version = version_of(request, parameters, self._versions)
             stamp = Stamp(request_id, client_request_id, version)
             now = self._clock()
-            caller = authenticate(
-                request, found.account, parameters, version, now, repeated, self._versions
-            )
+            caller: Caller | PendingCaller = OWNER
+            if not is_explorer:
+                caller = authenticate(
+                    request, found.account, parameters, version, now, repeated, self._versions
+                )
             if caller is not OWNER and isinstance(caller, PendingCaller):
                 caller = await self._completed(caller, request, found.account, now)
             if details is not None:
-                details.caller = _caller_kind(caller, request)
+                details.caller = "explorer" if is_explorer else _caller_kind(caller, request)
                 details.authenticated_at = monotonic_seconds()
             base = f"{request.scheme}://{host.decode('latin-1')}/{found.prefix}"
             negotiated = negotiate(request.headers, parameters, version)
@@ -229,12 +240,20 @@ class Pipeline:
             add_cors_headers(cors_rules, request, response)
         return response
 
+    def _is_explorer(self, request: RawRequest, account: Account, parameters: Parameters) -> bool:
+        """Whether the explorer beside this server sent the request: only its processes know the key."""
+        key = self._explorer_key
+        return key is not None and is_signed_with(key, request, account, parameters, self._clock())
+
     async def _completed(
         self, caller: PendingCaller, request: RawRequest, account: Account, now: int
     ) -> Caller:
         """The caller, by the policies, keys and roles of this moment (auth 3.9, 3.11, 4)."""
         if isinstance(caller, PresentedToken):
-            return await self._identities.caller(caller, account.name, now)
+            holder = await self._identities.caller(caller, account.name, now)
+            if not account.shared_key:
+                holder.allow_without_keys(self._without_keys)
+            return holder
         if isinstance(caller, TableSasOfPolicy):
             identifiers = await self._service.signed_identifiers(account, caller.table)
             return caller.completed(identifiers, request, now)
@@ -302,20 +321,21 @@ class Pipeline:
         comp, found = step.parameters.get("comp"), step.found
         if comp == "changes":
             return self._service.feeds.are_kept and not found.is_secondary
-        is_owner = step.caller is OWNER
+        caller = step.caller
+        is_owner = caller is OWNER or (isinstance(caller, RoleHolder) and bool(caller.without_keys))
         if comp in ("expiry", "indexes") and is_owner and has_own_form(step.request):
-            self._require_safe(step.request)
+            self._require_safe(step.request, step.caller)
             return not found.is_secondary and (comp == "expiry" or self._service.keeps_indexes)
         if comp == "expiry":
             return is_owner
         return comp != "indexes" or await self._service.has_indexes(found.account, address.table)
 
-    def _require_safe(self, request: RawRequest) -> None:
+    def _require_safe(self, request: RawRequest, caller: Caller) -> None:
         """Refuse a request whose method nobody has signed, or that somebody on the way could have changed.
 
-        SharedKey signs `comp` and the method, but neither the body nor another parameter.
+        SharedKey signs `comp` and the method, but neither the body nor another parameter. Tokens come over https only.
         """
-        if _caller_kind(OWNER, request) != "shared-key":
+        if caller is OWNER and _caller_kind(caller, request) != "shared-key":
             raise StorageError("SharedKeyRequired")
         is_local = request.is_local or _is_loopback(request.client)
         if request.scheme != "https" and not is_local and not self._remote_indexes:
