@@ -283,6 +283,7 @@ def test_a_value_is_stored_though_the_parts_before_cannot_be_deleted(
     assert values.sweep() == Swept(0, 3)
 
 
+@pytest.mark.slow
 def test_a_thousand_parts_are_more_than_a_page(
     table_account: StorageAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
