@@ -36,6 +36,8 @@ MEASURES = [("soak", "--minutes"), ("soak", "--rate")]
 REFUSED = [
     *((*row, value, "is not a whole number from 1 on") for row in COUNTS for value in ("0", "-4")),
     *((*row, value, "is not a number above 0") for row in MEASURES for value in ("0", "-1", "inf")),
+    ("pattern_kills", "--seconds", "0", "is not a number above 0"),
+    ("pattern_kills", "--clients", "0", "is not a whole number from 1 on"),
     ("crash", "--kills", "many", "is not a whole number from 1 on"),
     ("soak", "--minutes", "0.01", "compares nothing"),
     ("histories", "cassandra", "--engine", "sqlite:data", "is not the URL of a cluster"),

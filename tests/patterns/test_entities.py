@@ -131,10 +131,12 @@ READ_WRONG = [
     # the property, its value, words of the error
     ("count", "5", "'5' is no int"),
     ("count", True, "True is no int"),
+    ("count", EntityProperty(5, EdmType.INT64), ".* is no int"),
     ("cents", "5", "'5' is no int"),
     ("price", "dear", "'dear' is no Decimal"),
     ("price", 5, "5 is no Decimal"),
     ("state", "LOST", "'LOST' is no State"),
+    ("placed", datetime(2026, 1, 1), ".* is no datetime"),  # noqa: DTZ001 - the case
     ("placed", "2026-01-01", "'2026-01-01' is no datetime"),
     ("is_gift", 1, "1 is no bool"),
     ("number", "5", "'5' is no UUID"),
@@ -171,3 +173,15 @@ NO_ENTITIES = [
 def test_what_is_no_entity_is_refused(value: Any, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         to_entity(value)
+
+
+@dataclass
+class Named:
+    partition_key: str
+    row_key: str
+    note: str | None = "new"
+
+
+def test_none_is_refused_where_it_would_come_back_as_a_default() -> None:
+    with pytest.raises(FieldError, match="note: None is not stored"):
+        to_entity(Named("p", "1", None))

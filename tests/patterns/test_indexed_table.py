@@ -330,6 +330,8 @@ REFUSED = [
     # what is called, the error, its words
     (lambda indexed: indexed.insert({**SMITH, "RowKey": "~1"}), ValueError, "begin with ~"),
     (lambda indexed: indexed.delete("~p", "1"), ValueError, "begin with ~"),
+    (lambda indexed: indexed.insert({**SMITH, "RowKey": 5}), TypeError, "5 is no text"),
+    (lambda indexed: indexed.insert({**SMITH, "RowKey": "a/b"}), HttpResponseError, "Bad Request"),
     (lambda indexed: indexed.insert({**SMITH, "RowKey": "x" * 510}), KeyPartError, "more than 512"),
     (lambda indexed: indexed.insert({**SMITH, "City": [1]}), TypeError, "City: .* no type"),
     (lambda indexed: list(indexed.find("Street", "x")), ValueError, "Street has no index"),
@@ -363,3 +365,124 @@ def test_a_table_that_is_not_there_is_an_error(half: Half) -> None:
     ):
         with pytest.raises(ResourceNotFoundError):
             getattr(indexed, call)(*arguments)
+
+
+KEYS = [("", ""), ("it's", "100%"), ("+ &", "a'b'"), (" ", "!~"), ("a!b", '"q'), ("ü", "名")]
+
+
+@pytest.mark.parametrize(("partition", "row"), KEYS)
+def test_every_key_is_found(half: Half, partition: str, row: str) -> None:
+    table, indexed = people(half)
+    entity = {"PartitionKey": partition, "RowKey": row, "Name": "a'b", "City": "c'!~d"}
+    indexed.insert(entity)
+    indexed.merge({**entity, "Age": 5})
+    for found in (indexed.find("Name", "a'b", partition), indexed.find("City", "c'!~d")):
+        assert [dict(each) for each in found] == [{**entity, "Age": 5}]
+    indexed.delete(partition, row)
+    assert list(table.list_entities()) == []
+
+
+def between(
+    table: TableClient, monkeypatch: pytest.MonkeyPatch, act: Any, *, after: bool = False
+) -> None:
+    """Let another client act before (or after) the next transaction of this one."""
+    submit = table.submit_transaction
+
+    def submitted(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        if not after:
+            act()
+        try:
+            return submit(*arguments, **options)
+        finally:
+            if after:
+                act()
+
+    monkeypatch.setattr(table, "submit_transaction", submitted)
+
+
+def test_a_write_that_was_refused_is_known_not_to_be_carried_out(
+    table_account: StorageAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others delete the entity and make it anew: no answer was lost, so nothing is unknown."""
+    connection = table_account.connection_string
+    with (
+        TableClient.from_connection_string(connection, "Things") as table,
+        TableClient.from_connection_string(connection, "Things") as other,
+    ):
+        table.create_table()
+        indexed = IndexedTable(table, near=("Name",))
+        indexed.insert(SMITH)
+
+        def make_anew() -> None:
+            IndexedTable(other, near=("Name",)).delete("sales", "1")
+            IndexedTable(other, near=("Name",)).insert(SMITH)
+
+        between(table, monkeypatch, make_anew)
+        indexed.put({**SMITH, "Name": "Jones"})
+        assert rows(indexed.find("Name", "Jones", "sales")) == ["1"]
+        assert indexed.check() == Checked(1, [], [])
+
+
+def test_an_insert_whose_answer_was_lost_stays_deleted(
+    table_account: StorageAccount, table_storage: TableStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The insert is carried out; another client deletes the entity before the first one asks."""
+    connection = table_account.connection_string
+    with (
+        TableClient.from_connection_string(connection, "Things") as table,
+        TableClient.from_connection_string(connection, "Things") as other,
+    ):
+        table.create_table()
+        delete = IndexedTable(other, far=("City",)).delete
+        table_storage.faults.add(operation="EntityGroupTransaction", count=1, reset="after")
+        between(table, monkeypatch, lambda: delete("sales", "1"), after=True)
+        IndexedTable(table, far=("City",)).insert(SMITH)
+        assert list(table.list_entities()) == []
+
+
+def test_a_sweep_follows_what_it_has_claimed_though_the_answer_was_lost(
+    table_account: StorageAccount, table_storage: TableStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with TableClient.from_connection_string(
+        table_account.connection_string, "Things", retry_backoff_factor=0.01
+    ) as table:
+        table.create_table()
+        indexed = IndexedTable(table, far=("City",))
+        with monkeypatch.context() as patched:
+            stopped_at(3, patched)
+            with pytest.raises(Stopped):
+                indexed.insert(SMITH)
+        table_storage.clock.advance(minutes=11)
+        assert len(indexed.check().missing) == 1
+        table_storage.faults.add(operation="UpdateEntity", count=1, reset="after")
+        assert indexed.sweep() == 1
+        assert indexed.check() == Checked(1, [], [])
+
+
+def test_two_sweepers_at_once_finish_each_row_once(
+    table_account: StorageAccount, table_storage: TableStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one sweeps when the first has found the row, and has not claimed it."""
+    connection = table_account.connection_string
+    with (
+        TableClient.from_connection_string(connection, "Things") as table,
+        TableClient.from_connection_string(connection, "Things") as other,
+    ):
+        table.create_table()
+        indexed = IndexedTable(table, far=("City",))
+        with monkeypatch.context() as patched:
+            stopped_at(3, patched)
+            with pytest.raises(Stopped):
+                indexed.insert(SMITH)
+        table_storage.clock.advance(minutes=11)
+        update = table.update_entity
+
+        def sweep_first(*arguments: Any, **options: Any) -> Any:
+            monkeypatch.undo()
+            assert IndexedTable(other, far=("City",)).sweep() == 1
+            return update(*arguments, **options)
+
+        monkeypatch.setattr(table, "update_entity", sweep_first)
+        assert indexed.sweep() == 0
+        assert indexed.check() == Checked(1, [], [])

@@ -150,3 +150,29 @@ def test_a_kind_without_an_order_is_refused(kinds: tuple[Any, ...]) -> None:
 def test_a_range_needs_first_values(first: tuple[Any, ...]) -> None:
     with pytest.raises(KeyPartError, match="1 to 2 first values"):
         CompositeKey(str, int).between(*first)
+
+
+WRONG_KEYS = ["a\n!2516000000000000000", "~ 1_2!2516000000000000000", "a" * 500 + "!" + "2" * 19]
+
+
+@pytest.mark.parametrize("key", WRONG_KEYS)
+def test_a_key_with_ticks_is_read_as_strictly_as_others(key: str) -> None:
+    with pytest.raises(KeyPartError, match="is no key of these parts"):
+        CompositeKey(str, ReverseTicks()).decode(key)
+
+
+def test_ticks_of_other_languages_are_read() -> None:
+    (read,) = CompositeKey(ReverseTicks()).decode("2516000000000000003")
+    (same,) = CompositeKey(ReverseTicks()).decode("2516000000000000009")
+    assert read == same
+
+
+def test_a_prefix_that_is_not_ascii_is_refused() -> None:
+    with pytest.raises(ValueError, match="'ü' has characters"):
+        CompositeKey(str, prefix="ü")
+
+
+@pytest.mark.parametrize("kind", [5, "str", None])
+def test_what_is_no_kind_is_refused(kind: Any) -> None:
+    with pytest.raises(TypeError, match="is no kind of a part"):
+        CompositeKey(kind)

@@ -13,7 +13,8 @@ from azure.data.tables import EdmType, EntityProperty, TableClient
 
 from patterns.conftest import Half
 from patterns.stopping import Stopped, stopped_at
-from table_patterns import KeyPartError, LargeValues, OutcomeUnknown, Swept, ValueDamaged
+from table_patterns import Conflicts, KeyPartError, LargeValues, OutcomeUnknown, Swept, ValueDamaged
+from table_patterns.sync import large_value
 from tablestone.testing.storage import StorageAccount, TableStorage
 
 MEBIBYTE = 1024 * 1024
@@ -204,7 +205,16 @@ REFUSED = [
     ("1", {"a": 2**31}, TypeError, "a: 2147483648 needs an EntityProperty"),
     ("1", {"a": dt.datetime(2026, 1, 1)}, TypeError, "a: .* has no EDM type"),  # noqa: DTZ001 - the case
     ("1", {"a": [1]}, TypeError, "a: .* has no EDM type"),
+    ("1", {5: 1}, TypeError, "5 is no name"),
+    ("1", {"a": EntityProperty("2026", EdmType.DATETIME)}, TypeError, "a: '2026' is no"),
+    ("1", {"a": EntityProperty(5, EdmType.DOUBLE)}, TypeError, "a: 5 is no"),
+    ("1", {"a": EntityProperty("5", EdmType.INT64)}, TypeError, "a: '5' is no"),
+    ("1", {"a": EntityProperty(2**63, EdmType.INT64)}, TypeError, "a: 9223372036854775808 is no"),
     ("x" * 500, noise(2 * MEBIBYTE), KeyPartError, "more than 512"),
+    ("~part!1!v!00000", b"x", ValueError, "are those of parts"),
+    ("~writing!1!v", noise(2 * MEBIBYTE), ValueError, "are those of parts"),
+    ("a/b", noise(2 * MEBIBYTE), ValueError, "the service forbids"),
+    ("a\x85", b"x", ValueError, "the service forbids"),
 ]
 
 
@@ -228,3 +238,135 @@ def test_what_is_no_large_value_is_told(half: Half) -> None:
         half.LargeValues(table).get("p", "1")
     with pytest.raises(AzureError):
         half.LargeValues(table).sweep()
+
+
+@pytest.mark.parametrize("row_key", ["", " ", "it's", "100%", "+ &", "!~", "..", "名"])
+@pytest.mark.parametrize("size", [1, 1_500_000])
+def test_every_row_key_holds_a_value(half: Half, row_key: str, size: int) -> None:
+    table = half.table()
+    values = half.LargeValues(table)
+    values.put("p'", row_key, noise(size))
+    values.sweep()
+    assert values.get("p'", row_key) == noise(size)
+    assert (values.delete("p'", row_key), rows_of(table)) == (True, [])
+
+
+def test_rows_of_others_are_left_alone(half: Half) -> None:
+    """A row that begins like a part, a part itself, and entities with properties of the same names."""
+    table = half.table()
+    values = half.LargeValues(table)
+    table.create_entity({"PartitionKey": "p", "RowKey": "~part!mine"})
+    table.create_entity({"PartitionKey": "p", "RowKey": "2", "Version": 5, "Parts": 3})
+    values.put("p", "1", noise(MEBIBYTE))
+    assert values.sweep() == Swept(0, 0)
+    for row_key in ("2", min(row for row in rows_of(table) if row.startswith("~part!1"))):
+        with pytest.raises(ValueDamaged, match="no large value"):
+            values.get("p", row_key)
+    values.put("p", "2", b"x")
+    assert values.get("p", "2") == b"x"
+    assert "~part!mine" in rows_of(table)
+
+
+def test_a_value_is_stored_though_the_parts_before_cannot_be_deleted(
+    half: Half, table_storage: TableStorage
+) -> None:
+    values = half.LargeValues(half.table(retry_total=0))
+    values.put("p", "1", noise(2 * MEBIBYTE))
+    fault = {"operation": "EntityGroupTransaction", "count": 1, "error": "AuthorizationFailure"}
+    table_storage.faults.add(**fault)
+    values.put("p", "1", b"new")
+    assert values.get("p", "1") == b"new"
+    assert values.sweep() == Swept(0, 3)
+    values.put("p", "1", noise(2 * MEBIBYTE))
+    table_storage.faults.add(**fault)
+    assert values.delete("p", "1") is True
+    assert values.sweep() == Swept(0, 3)
+
+
+@pytest.mark.slow
+def test_a_thousand_parts_are_more_than_a_page(
+    table_account: StorageAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_value, "ROW_BYTES", 100)
+    with TableClient.from_connection_string(table_account.connection_string, "Things") as table:
+        table.create_table()
+        values, stored = LargeValues(table), noise(100_100)
+        values.put("p", "1", stored)
+        assert (values.sweep(), values.get("p", "1") == stored) == (Swept(0, 0), True)
+        values.put("p", "1", b"x")
+        assert rows_of(table) == ["1"]
+
+
+def test_a_value_that_is_replaced_while_it_is_read(
+    table_account: StorageAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice, with a deletion between: the last version. Each time: `Conflicts`, for it is not damaged."""
+    monkeypatch.setattr(large_value, "ROW_BYTES", 1000)
+    connection = table_account.connection_string
+    with (
+        TableClient.from_connection_string(connection, "Things") as table,
+        TableClient.from_connection_string(connection, "Things") as other,
+    ):
+        table.create_table()
+        values, writing = LargeValues(table), LargeValues(other)
+        one, another = noise(1500, 1), noise(1500, 2)
+        values.put("p", "1", one)
+        query, left = table.query_entities, [3]
+
+        def replace_first(*arguments: Any, **options: Any) -> Any:
+            if left[0]:
+                left[0] -= 1
+                writing.put("p", "1", one)
+                writing.delete("p", "1")
+                writing.put("p", "1", another)
+            return query(*arguments, **options)
+
+        monkeypatch.setattr(table, "query_entities", replace_first)
+        assert values.get("p", "1") == another
+        left[0] = 100
+        with pytest.raises(Conflicts, match="each of the 20 times"):
+            values.get("p", "1")
+
+
+@pytest.mark.parametrize("step", range(1, 9))
+def test_two_sweepers_at_once_and_a_writer(
+    table_account: StorageAccount,
+    table_storage: TableStorage,
+    monkeypatch: pytest.MonkeyPatch,
+    step: int,
+) -> None:
+    """Another client sweeps and writes before one of the sweeper's requests."""
+    monkeypatch.setattr(large_value, "ROW_BYTES", 1000)
+    connection = table_account.connection_string
+    with (
+        TableClient.from_connection_string(connection, "Things") as table,
+        TableClient.from_connection_string(connection, "Things") as other,
+    ):
+        table.create_table()
+        values, others = LargeValues(table), LargeValues(other)
+        old, new = noise(1500, 1), noise(1500, 2)
+        values.put("p", "1", old)
+        with monkeypatch.context() as patched:
+            stopped_at(4, patched)
+            with pytest.raises(Stopped):
+                values.put("p", "1", new)
+        table_storage.clock.advance(hours=2)
+        requests = 0
+
+        def acted(send: Any) -> Any:
+            def sent(*arguments: Any, **options: Any) -> Any:
+                nonlocal requests
+                requests += 1
+                if requests == step:
+                    others.sweep()
+                    others.put("p", "1", new)
+                    others.put("p", "1", old)
+                return send(*arguments, **options)
+
+            return sent
+
+        for name in ("get_entity", "delete_entity", "query_entities", "submit_transaction"):
+            monkeypatch.setattr(table, name, acted(getattr(table, name)))
+        values.sweep()
+        assert others.get("p", "1") == old
+        assert len(rows_of(other)) == 3

@@ -3,6 +3,7 @@
 import datetime as dt
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from azure.core.exceptions import ResourceNotFoundError
@@ -88,7 +89,41 @@ def test_a_table_that_is_not_there_is_an_error(half: Half) -> None:
         half.Lock(half.table("None", create=False), "report").acquire()
 
 
-@pytest.mark.parametrize("seconds", [0, -1])
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
 def test_a_lock_needs_time(half: Half, seconds: float) -> None:
     with pytest.raises(ValueError, match="more than 0 seconds"):
         half.Lock(half.table(), "report", seconds)
+
+
+def test_a_holder_is_not_told_that_its_lock_is_lost_when_the_service_is_busy(
+    half: Half, table_storage: TableStorage
+) -> None:
+    lock = half.Lock(half.table(retry_total=0), "report")
+    held = lock.acquire()
+    table_storage.faults.add(operation="UpdateEntity", count=1, error="ServerBusy")
+    held = lock.renew(held)
+    table_storage.faults.add(operation="UpdateEntity", count=1, error="ServerBusy")
+    assert lock.release(held) is True
+    assert lock.acquire().number == 2
+
+
+def test_a_release_that_another_holder_came_before_is_told(
+    table_account: StorageAccount, table_storage: TableStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one takes the expired lock between the read and the write of the release."""
+    with TableServiceClient.from_connection_string(table_account.connection_string) as service:
+        table, other = service.create_table("Things"), service.get_table_client("Things")
+        lock = Lock(table, "report")
+        held = lock.acquire()
+        table_storage.clock.advance(dt.timedelta(seconds=60))
+        update = table.update_entity
+
+        def take_first(*arguments: Any, **options: Any) -> Any:
+            monkeypatch.undo()
+            assert Lock(other, "report").acquire().number == 2
+            return update(*arguments, **options)
+
+        monkeypatch.setattr(table, "update_entity", take_first)
+        assert lock.release(held) is False
+        with pytest.raises(LockNotAcquired):
+            lock.acquire()

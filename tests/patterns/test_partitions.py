@@ -14,7 +14,8 @@ from azure.data.tables import (
 )
 
 from patterns.conftest import Half
-from table_patterns import Copied, Deleted, bulk_delete
+from patterns.test_large_value import noise
+from table_patterns import Checked, Copied, Deleted, bulk_delete
 from tablestone.testing.storage import StorageAccount, TableStorage
 
 
@@ -156,3 +157,26 @@ def test_a_table_that_is_not_there_is_an_error(half: Half) -> None:
         half.bulk_delete(none, "")
     with pytest.raises(ResourceNotFoundError):
         half.copy_partition(none, half.table(), "p")
+
+
+@pytest.mark.parametrize("page", [{"page_max": 1}, {"page_max": 7}, {"page_max": 0, "count": 3}])
+def test_short_and_empty_pages_change_nothing(
+    half: Half, table_storage: TableStorage, page: dict[str, Any]
+) -> None:
+    """Of every pattern that reads pages."""
+    table, target, parts = half.table(), half.table("Others"), half.table("Parts")
+    indexed = half.IndexedTable(table, near=("Name",), far=("City",))
+    for row in range(12):
+        indexed.insert({"PartitionKey": "p", "RowKey": f"{row}", "Name": "Smith", "City": "Oslo"})
+    values, value = half.LargeValues(parts), noise(3_000_000)
+    values.put("p", "1", value)
+    table_storage.faults.add(**page)
+    assert len(list(indexed.find("City", "Oslo"))) == 12
+    assert len(list(indexed.find("Name", "Smith", "p"))) == 12
+    assert indexed.check() == Checked(12, [], [])
+    assert values.get("p", "1") == value
+    assert half.copy_partition(table, target, "p").copied == 24
+    assert half.bulk_delete(target, "Name eq 'Smith'") == Deleted(12, 12)
+    values.delete("p", "1")
+    table_storage.faults.clear()
+    assert (len(keys_of(target)), keys_of(parts)) == (12, set())

@@ -8,7 +8,7 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 from azure.data.tables import TableServiceClient
 
 from patterns.conftest import Half
-from table_patterns import AnotherSize, ShardedCounter
+from table_patterns import AnotherSize, KeyPartError, ShardedCounter
 from tablestone.testing.storage import StorageAccount, TableStorage
 
 
@@ -99,3 +99,51 @@ def test_a_counter_that_was_not_created_is_an_error(half: Half) -> None:
     half.table().delete_table()
     with pytest.raises(ResourceNotFoundError):
         counter.total()
+
+
+def test_an_id_that_was_counted_before_is_told_after_a_lost_request(
+    half: Half, table_storage: TableStorage
+) -> None:
+    """The request that had no answer did not count: the id had been counted before."""
+    counter = half.ShardedCounter(half.table(), "visits")
+    counter.create(1)
+    counter.increment(3, "order 5")
+    table_storage.faults.add(operation="EntityGroupTransaction", count=1, reset="before")
+    assert counter.increment(3, "order 5") is False
+    table_storage.faults.add(operation="EntityGroupTransaction", count=1, reset="after")
+    assert counter.increment(3, "order 6") is True
+    assert counter.total() == 6
+
+
+def test_an_empty_id_is_an_id(half: Half) -> None:
+    counter = half.ShardedCounter(half.table(), "visits")
+    counter.create(1)
+    assert [counter.increment(3, ""), counter.increment(3, ""), counter.total()] == [True, False, 3]
+
+
+def test_an_id_is_kept_for_the_margin_of_the_clocks(
+    half: Half, table_storage: TableStorage
+) -> None:
+    counter = half.ShardedCounter(half.table(), "visits")
+    counter.create(1)
+    counter.increment(3, "order 5")
+    table_storage.clock.advance(dt.timedelta(hours=24, seconds=2))
+    assert counter.forget() == 0
+    table_storage.clock.advance(dt.timedelta(seconds=10))
+    assert counter.forget() == 1
+
+
+@pytest.mark.parametrize("by", [1.5, True, "1"])
+def test_what_is_no_int_is_not_counted(half: Half, by: object) -> None:
+    counter = half.ShardedCounter(half.table(), "visits")
+    counter.create(1)
+    with pytest.raises(TypeError, match="is no int"):
+        counter.increment(by)
+    assert counter.total() == 0
+
+
+def test_a_name_without_room_for_its_shards_is_refused(half: Half) -> None:
+    table = half.table()
+    with pytest.raises(KeyPartError, match="more than 512"):
+        half.ShardedCounter(table, "x" * 510).create()
+    assert list(table.list_entities()) == []

@@ -7,7 +7,7 @@ that its annotation says:
     int, Int64                           Edm.Int32, Edm.Int64
     datetime                             Edm.DateTime; it needs a zone, and is read in UTC
     Decimal, an Enum                     Edm.String: the digits as they are, the member's name
-    T | None                             as T; None is not stored
+    T | None                             as T; None is not stored, so it is refused where a default is another
 
 What has another type is refused, rather than stored as something that does not come back.
 """
@@ -38,10 +38,18 @@ class FieldError(ValueError):
 def to_entity(value: Any) -> dict[str, Any]:
     """The entity of a dataclass's instance. Raises `FieldError` for a value that its field's type does not allow."""
     entity = {}
-    for name, hint in _fields_of(type(value)).items():
+    hints = _fields_of(type(value))
+    defaults = {
+        field.name
+        for field in dataclasses.fields(value)
+        if field.default is not None and not _is_required(field)
+    }
+    for name, hint in hints.items():
         stored = getattr(value, name)
         kind, optional = _kind_of(name, hint)
         if stored is None and optional:
+            if name in defaults:
+                raise FieldError(f"{name}: None is not stored, and would come back as the default.")
             continue
         try:
             entity[_KEYS.get(name, name)] = _to_property(kind, stored)
@@ -59,7 +67,7 @@ def from_entity(made: type[_Made], entity: Mapping[str, Any]) -> _Made:
     required = {
         field.name
         for field in dataclasses.fields(made)  # type: ignore[arg-type]  # `_fields_of` checks it
-        if field.default is field.default_factory is dataclasses.MISSING
+        if _is_required(field)
     }
     for name, hint in _fields_of(made).items():
         kind, optional = _kind_of(name, hint)
@@ -85,6 +93,10 @@ def _fields_of(made: type) -> dict[str, Any]:
     if missing := set(_KEYS) - set(fields):
         raise TypeError(f"{made.__name__} has no field {' and no field '.join(sorted(missing))}.")
     return fields
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is field.default_factory is dataclasses.MISSING
 
 
 def _kind_of(name: str, hint: Any) -> tuple[Any, bool]:
@@ -126,10 +138,12 @@ def _from_property(kind: Any, stored: Any) -> Any:
     if kind in (int, Int64):
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError
+        if kind is int and isinstance(stored, EntityProperty):
+            raise TypeError  # an Int64, which would be stored as an Int32
         return value
     if kind is datetime:
         # The client's own subclass carries the digits below a microsecond; a plain one compares and copies as usual.
-        if not isinstance(value, datetime):
+        if not isinstance(value, datetime) or value.utcoffset() is None:
             raise TypeError
         return datetime.fromisoformat(value.isoformat()).astimezone(UTC)
     if kind is Decimal:

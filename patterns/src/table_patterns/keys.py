@@ -204,13 +204,13 @@ class CompositeKey:
         """
         if not kinds:
             raise TypeError("A key has at least one part.")
-        if any(_CODES[ord(each)] != each for each in prefix.replace(_SEPARATOR, "") if each != "~"):
+        if any(_code_of(ord(each)) != each for each in prefix if each not in "!~"):
             raise ValueError(f"{prefix!r} has characters that clients escape in different ways.")
         self._prefix = prefix
         self._parts: list[KeyPart] = []
         for kind in kinds:
             part = _PARTS.get(kind) if isinstance(kind, type) else kind
-            if part is None:
+            if part is None or not hasattr(part, "decode"):
                 raise TypeError(
                     f"{kind!r} is no kind of a part; use str, int, float, datetime, Padded or ReverseTicks."
                 )
@@ -227,15 +227,16 @@ class CompositeKey:
         texts = key.removeprefix(self._prefix).split(_SEPARATOR)
         try:
             values = tuple(part.decode(text) for part, text in zip(self._parts, texts, strict=True))
-            if key.startswith(self._prefix) and (self.encode(*values) == key or self._has_ticks):
+            again = zip(self._parts, values, texts, strict=True)
+            fits = key.startswith(self._prefix) and len(key) <= KEY_UNITS_MAX
+            if fits and all(
+                isinstance(part, ReverseTicks) or part.encode(value) == text
+                for part, value, text in again
+            ):
                 return values
         except (ValueError, KeyError, OverflowError, struct.error):
             pass
         raise KeyPartError(f"{key!r} is no key of these parts.")
-
-    @property
-    def _has_ticks(self) -> bool:
-        return any(isinstance(part, ReverseTicks) for part in self._parts)
 
     def between(self, *first: Any) -> tuple[str, str]:
         """The lowest key with these first values, and a text above all of them, which is none of them.

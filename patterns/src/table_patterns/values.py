@@ -18,6 +18,8 @@ def bytes_of(value: bytes | str | Mapping[str, Any]) -> tuple[str, bytes]:
         return "text", value.encode("utf-8", "surrogatepass")
     if not isinstance(value, Mapping):
         raise TypeError(f"{type(value).__name__} is no bytes, str or mapping of properties.")
+    if unnamed := [name for name in value if type(name) is not str]:
+        raise TypeError(f"{unnamed[0]!r} is no name of a property.")
     typed = {name: _typed(name, each) for name, each in value.items() if each is not None}
     return "properties", json.dumps(typed).encode()
 
@@ -33,9 +35,13 @@ def value_of(kind: str, data: bytes) -> bytes | str | dict[str, Any]:
 
 def _typed(name: str, value: Any) -> tuple[str, Any]:
     if isinstance(value, EntityProperty):
-        if value.edm_type != EdmType.INT64:
-            return _typed(name, value.value)
-        return EdmType.INT64.value, value.value
+        plain = value.value
+        if value.edm_type == EdmType.INT64:
+            if isinstance(plain, int) and -(1 << 63) <= plain < 1 << 63:
+                return EdmType.INT64.value, plain
+        elif (found := _typed(name, plain))[0] == value.edm_type:
+            return found
+        raise TypeError(f"{name}: {plain!r} is no {value.edm_type}.")
     match value:
         case bool():
             return EdmType.BOOLEAN.value, value

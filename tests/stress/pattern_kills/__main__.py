@@ -10,17 +10,20 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from command_lines import number_above_zero, whole_number
 from server_process import start_server
 from stress.pattern_kills.run import Run
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.stress.pattern_kills")
-    parser.add_argument("--seconds", type=float, default=60)
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.stress.pattern_kills", description=__doc__
+    )
+    parser.add_argument("--seconds", type=number_above_zero, default=60)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--clients", type=int, default=10)
+    parser.add_argument("--clients", type=whole_number, default=10)
     parser.add_argument("--connection-string")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
         server = None if given.connection_string else start_server(place / "data")
@@ -36,4 +39,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,8 +1,10 @@
 """Values over 64 KiB, over 252 properties or over 1 MiB: in several properties, or in several rows of the partition."""
 
 import hashlib
+import re
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 from uuid import uuid4
@@ -12,8 +14,8 @@ from azure.data.tables.aio import TableClient
 
 from table_patterns.aio.answers import FAILED, is_refused, pause_after, stored_entity
 from table_patterns.aio.partitions import bulk_delete
-from table_patterns.errors import OutcomeUnknown, ValueDamaged
-from table_patterns.keys import CompositeKey, Padded
+from table_patterns.errors import Conflicts, OutcomeUnknown, ValueDamaged
+from table_patterns.keys import CompositeKey, KeyPartError, Padded
 from table_patterns.results import Swept
 from table_patterns.service_time import ServiceTime
 from table_patterns.values import bytes_of, value_of
@@ -26,6 +28,8 @@ ABANDONED_AFTER: Final = timedelta(hours=1)
 READS_MAX: Final = 20
 _PART: Final = CompositeKey(str, str, Padded(5), prefix="~part!")
 _MANIFEST: Final = CompositeKey(str, str, prefix="~writing!")
+_OWN: Final = ("~part!", "~writing!")
+_FORBIDDEN: Final = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f]")
 _CHUNKS: Final = [f"Chunk{number:02}" for number in range(PROPERTIES)]
 
 
@@ -43,11 +47,16 @@ class LargeValues:
     async def put(
         self, partition_key: str, row_key: str, value: bytes | str | Mapping[str, Any]
     ) -> None:
-        """Store a value, over what is there. After an error, what was there is still there.
+        """Store a value, over what is there. After an error, that or the new value is there.
 
         Raises `OutcomeUnknown` if that cannot be told, because others have written since; `KeyPartError` for a row key
-        that leaves no room for those of parts.
+        that leaves no room for those of parts; `ValueError` for one that begins like theirs, or
+        that has characters which the service forbids.
         """
+        if row_key.startswith(_OWN):
+            raise ValueError(f"Row keys that begin with {' or '.join(_OWN)} are those of parts.")
+        if _FORBIDDEN.search(row_key):  # the service would refuse it last, after all parts
+            raise ValueError(f"{row_key!r} has characters that the service forbids in keys.")
         kind, plain = bytes_of(value)
         packed = zlib.compress(plain)
         is_packed = len(packed) < len(plain)
@@ -67,8 +76,7 @@ class LargeValues:
             await self._table.upsert_entity({**head, **_chunks(data)}, UpdateMode.REPLACE)
         else:
             await self._put_parts(head, data)
-        if before is not None and before.get("Parts"):
-            await self._delete_parts(partition_key, row_key, before["Version"])
+        await self._delete_parts_of(before)
 
     async def _put_parts(self, head: dict[str, Any], data: bytes) -> None:
         partition_key, row_key, version = head["PartitionKey"], head["RowKey"], head["Version"]
@@ -103,21 +111,25 @@ class LargeValues:
                 ) from error
 
     async def get(self, partition_key: str, row_key: str) -> bytes | str | dict[str, Any] | None:
-        """The value, or None. Raises `ValueDamaged` if its parts are not those that were stored."""
+        """The value, or None. Raises `ValueDamaged` if its parts are not those that were stored;
+        `Conflicts` if others replaced it each time that it was read.
+        """
         version = None
         for _ in range(READS_MAX):
             head = await stored_entity(self._table, partition_key, row_key)
             if head is None:
                 return None
-            if "Version" not in head:
+            if "Sha256" not in head:
                 raise ValueDamaged(f"{row_key} is no large value.")
             data = await self._data(head)
             if hashlib.sha256(data).hexdigest() == head["Sha256"]:
                 return value_of(head["Kind"], zlib.decompress(data) if head["IsPacked"] else data)
             if head["Version"] == version:
-                break
+                raise ValueDamaged(
+                    f"The parts of {row_key} are not those of its version {version}."
+                )
             version = head["Version"]  # replaced while it was read, so its parts are gone
-        raise ValueDamaged(f"The parts of {row_key} are not those of its version {version}.")
+        raise Conflicts(f"{row_key} was replaced each of the {READS_MAX} times that it was read.")
 
     async def _data(self, head: TableEntity) -> bytes:
         if not head["Parts"]:
@@ -133,8 +145,7 @@ class LargeValues:
         if head is None:
             return False
         await self._table.delete_entity(partition_key, row_key)
-        if head.get("Parts"):
-            await self._delete_parts(partition_key, row_key, head["Version"])
+        await self._delete_parts_of(head)
         return True
 
     async def sweep(
@@ -162,8 +173,9 @@ class LargeValues:
             where + _PART.filter("RowKey"), select=["PartitionKey", "RowKey"]
         )
         async for part in found:
-            row_key, version, _ = _PART.decode(part["RowKey"])
-            seen.add((part["PartitionKey"], row_key, version))
+            with suppress(KeyPartError):  # somebody's own row: it is no part
+                row_key, version, _ = _PART.decode(part["RowKey"])
+                seen.add((part["PartitionKey"], row_key, version))
         for partition, row_key, version in sorted(seen):
             # In this order: without a manifest no writer can make the version valid any more.
             manifest_key = _MANIFEST.encode(row_key, version)
@@ -173,6 +185,12 @@ class LargeValues:
             if head is None or head.get("Version") != version:
                 parts += await self._delete_parts(partition, row_key, version)
         return Swept(writers, parts)
+
+    async def _delete_parts_of(self, head: TableEntity | None) -> None:
+        """Delete the parts of a value that is not valid any more."""
+        if head is not None and "Sha256" in head and head["Parts"]:
+            with suppress(*FAILED):  # the value is written, and a sweep can do the rest
+                await self._delete_parts(head["PartitionKey"], head["RowKey"], head["Version"])
 
     async def _delete_parts(self, partition_key: str, row_key: str, version: str) -> int:
         done = await bulk_delete(self._table, _parts_filter(partition_key, row_key, version))

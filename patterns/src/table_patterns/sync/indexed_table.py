@@ -14,12 +14,7 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 from azure.core import MatchConditions
-from azure.core.exceptions import (
-    HttpResponseError,
-    ResourceExistsError,
-    ResourceModifiedError,
-    ResourceNotFoundError,
-)
+from azure.core.exceptions import ResourceExistsError, ResourceModifiedError, ResourceNotFoundError
 from azure.data.tables import EntityProperty, TableClient, TableEntity, UpdateMode
 
 from table_patterns.errors import Conflicts, OutcomeUnknown
@@ -130,18 +125,28 @@ class IndexedTable:
         for row in outbox:
             if not clock.is_older(row, given_up_after):
                 continue
-            # Writing the row makes it young: nobody else takes it, unless this process is stopped too.
-            try:
-                claimed = self._table.update_entity(
-                    row, UpdateMode.REPLACE, **_if_unchanged(_etag_of(row))
-                )
-            except (ResourceModifiedError, ResourceNotFoundError) as error:
-                if is_of_table(error):
-                    raise
-                continue
-            self._follow(row, claimed["etag"])
-            done += 1
+            if (claimed := self._claim(row)) is not None:
+                self._follow(row, claimed)
+                done += 1
         return done
+
+    def _claim(self, row: TableEntity) -> str | None:
+        """Write an outbox row, which makes it young: nobody else takes it, unless this process is stopped too.
+
+        Returns its new ETag, or None if another process has taken it or finished it.
+        """
+        claim = uuid4().hex
+        try:
+            claimed = self._table.update_entity(
+                {**row, "Claim": claim}, UpdateMode.REPLACE, **_if_unchanged(_etag_of(row))
+            )
+        except (ResourceModifiedError, ResourceNotFoundError) as error:
+            if is_of_table(error):
+                raise
+            # The client sends an update again: its first one may have been carried out, and its answer lost.
+            now = stored_entity(self._table, row["PartitionKey"], row["RowKey"])
+            return _etag_of(now) if now is not None and now.get("Claim") == claim else None
+        return str(claimed["etag"])
 
     def build(self) -> int:
         """Write the entities that were there before an index, with their index entities; returns how many."""
@@ -185,6 +190,8 @@ class IndexedTable:
         mark in the stored entity tells that an attempt was carried out.
         """
         for key in (partition_key, row_key):
+            if not isinstance(key, str):
+                raise TypeError(f"{key!r} is no text, so no key.")
             if key.startswith(_RESERVED):
                 raise ValueError(f"Keys that begin with {_RESERVED} are those of the indexes.")
         mark = uuid4().hex[:16]
@@ -196,7 +203,7 @@ class IndexedTable:
         outbox_etag: str | None = None
         for _ in range(ATTEMPTS_MAX):
             old = stored_entity(self._table, partition_key, row_key)
-            if failed is not None and self._is_done(before, old, outbox_key, mark):
+            if unanswered and self._is_done(before, old, partition_key, outbox_key, mark):
                 outbox = stored_entity(self._table, partition_key, outbox_key)
                 outbox_etag = _etag_of(outbox)
                 break
@@ -208,7 +215,8 @@ class IndexedTable:
             operations = self._operations(old, new, mark, outbox_key, failed)
             before = old
             try:
-                answers = self._table.submit_transaction(operations)
+                # Not sent again by the client: what is refused was not carried out, which `unanswered` relies on.
+                answers = self._table.submit_transaction(operations, retry_total=0)
                 outbox, outbox_etag = operations[-1][1], answers[-1]["etag"]
                 break
             except FAILED as error:
@@ -222,22 +230,26 @@ class IndexedTable:
                 self._follow(outbox, outbox_etag)
 
     def _is_done(
-        self, before: TableEntity | None, now: TableEntity | None, outbox_key: str, mark: str
+        self,
+        before: TableEntity | None,
+        now: TableEntity | None,
+        partition_key: str,
+        outbox_key: str,
+        mark: str,
     ) -> bool:
         """Whether an attempt on `before` was carried out. Raises `OutcomeUnknown` if nothing tells."""
         if mark in _marks_of(now):
             return True
+        # Before the ETags: an insert may have been carried out, and its entity deleted by others.
+        if stored_entity(self._table, partition_key, outbox_key):
+            return True
         if _etag_of(before) == _etag_of(now):
             return False
-        known = now if now is not None else before
-        assert known is not None
-        if stored_entity(self._table, known["PartitionKey"], outbox_key):
-            return True
         # Each writer keeps the marks before its own: if the last one of `before` is there, this one was not left out.
         last = _marks_of(before)[-1:]
         if before is None or now is None or set(last) & set(_marks_of(now)):
             return False
-        raise OutcomeUnknown(f"{known['RowKey']} was written over or made anew meanwhile.")
+        raise OutcomeUnknown(f"{now['RowKey']} was written over or made anew meanwhile.")
 
     def _operations(
         self,
@@ -303,7 +315,7 @@ class IndexedTable:
         return hit["PartitionKey"], _NEAR.decode(hit["RowKey"])[2]
 
     def _repair(self, hit: TableEntity) -> None:
-        with suppress(HttpResponseError):  # no right to write, or changed since
+        with suppress(*FAILED):  # no right to write, or changed since
             self._table.delete_entity(hit, **_if_unchanged(_etag_of(hit)))
 
 

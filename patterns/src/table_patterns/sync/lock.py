@@ -21,6 +21,7 @@ from table_patterns.service_time import ServiceTime
 from table_patterns.sync.answers import FAILED, is_refused, pause_after, stored_entity
 
 PAUSE_SECONDS: Final = 0.5
+SECONDS_MAX: Final = 30 * 24 * 3600
 _KEY: Final = CompositeKey(str)
 
 
@@ -34,8 +35,8 @@ class Lock:
     def __init__(
         self, table: TableClient, name: str, seconds: float = 30, partition_key: str = "locks"
     ) -> None:
-        if seconds <= 0:
-            raise ValueError("A lock is held for more than 0 seconds.")
+        if not 0 < seconds <= SECONDS_MAX:
+            raise ValueError(f"A lock is held for more than 0 seconds, and at most {SECONDS_MAX}.")
         self._table = table
         self._keys = {"PartitionKey": partition_key, "RowKey": _KEY.encode(name)}
         self._seconds = seconds
@@ -71,8 +72,7 @@ class Lock:
         stored = self._stored(ServiceTime())
         if stored is None or stored["Token"] != held.token:
             return False
-        self._write(stored, held.number, "")
-        return True
+        return self._write(stored, held.number, "") is not None
 
     def _stored(self, clock: ServiceTime) -> TableEntity | None:
         keys = self._keys["PartitionKey"], self._keys["RowKey"]
@@ -94,21 +94,31 @@ class Lock:
             "Token": token,
             "Seconds": float(self._seconds),
         }
-        try:
-            if stored is None:
-                self._table.create_entity(entity)
-            else:
-                self._table.update_entity(
-                    entity,
-                    UpdateMode.REPLACE,
-                    etag=stored.metadata["etag"],
-                    match_condition=MatchConditions.IfNotModified,
-                )
-        except FAILED as error:
-            if not is_refused(error, 409, 412):
-                pause_after(error, 0)
+        written = Held(number, token, began + self._seconds)
+        unanswered = 0
+        while True:
+            try:
+                if stored is None:
+                    self._table.create_entity(entity)
+                else:
+                    self._table.update_entity(
+                        entity,
+                        UpdateMode.REPLACE,
+                        etag=stored.metadata["etag"],
+                        match_condition=MatchConditions.IfNotModified,
+                    )
+                return written
+            except FAILED as error:
+                refused = is_refused(error, 409, 412)
+                if not refused:
+                    unanswered = pause_after(error, unanswered)
             # The write may have been carried out all the same: the token tells whose is stored.
             now = self._stored(ServiceTime())
-            if now is None or now["Token"] != token or now["Number"].value != number:
+            if now is not None and (now["Token"], now["Number"].value) == (token, number):
+                return written
+            if refused or _etag_of(now) != _etag_of(stored):
                 return None
-        return Held(number, token, began + self._seconds)
+
+
+def _etag_of(stored: TableEntity | None) -> str | None:
+    return None if stored is None else str(stored.metadata["etag"])

@@ -13,7 +13,7 @@ from azure.data.tables import EdmType, EntityProperty, TableClient, UpdateMode
 
 from table_patterns.errors import AnotherSize, Conflicts
 from table_patterns.keys import CompositeKey, Padded
-from table_patterns.service_time import ServiceTime
+from table_patterns.service_time import MARGIN, ServiceTime
 from table_patterns.sync.answers import FAILED, is_refused, pause_after, stored_entity
 from table_patterns.sync.partitions import bulk_delete
 
@@ -42,6 +42,7 @@ class ShardedCounter:
         """Create the counter, unless it is there. Raises `AnotherSize` if it is there with another number of shards."""
         if not 1 <= shards <= SHARDS_MAX:
             raise ValueError(f"A counter has 1 to {SHARDS_MAX} shards.")
+        self._partition(0)  # refuses a name that leaves no room for the number of a shard
         keys = {"PartitionKey": _NAME.encode(self._name), "RowKey": "shards"}
         try:
             self._table.create_entity({**keys, "Shards": shards})
@@ -56,11 +57,14 @@ class ShardedCounter:
         Raises `Conflicts` if other clients change the shard each time. After any other error, the outcome is unknown:
         ask again with the same id.
         """
-        increment_id = increment_id or uuid4().hex
+        mark = uuid4().hex
+        increment_id = mark if increment_id is None else increment_id
+        row = _ID.encode(increment_id)
+        if type(by) is not int:
+            raise TypeError(f"{by!r} is no int to count.")
         digest = hashlib.sha256(increment_id.encode("utf-8", "surrogatepass")).digest()
         partition = self._partition(int.from_bytes(digest[:8], "big") % self._size())
-        row = _ID.encode(increment_id)
-        once = {"PartitionKey": partition, "RowKey": row}
+        once = {"PartitionKey": partition, "RowKey": row, "Mark": mark}
         unanswered = 0
         for attempt in range(ATTEMPTS_MAX):
             stored = stored_entity(self._table, partition, _COUNT_ROW)
@@ -82,8 +86,8 @@ class ShardedCounter:
                 return True
             except FAILED as error:
                 if is_refused(error, 409, 412):
-                    if stored_entity(self._table, partition, row):
-                        return unanswered > 0
+                    if counted := stored_entity(self._table, partition, row):
+                        return counted.get("Mark") == mark  # by an attempt whose answer was lost
                 else:  # the next attempt is refused by the id, if this one was carried out
                     unanswered = pause_after(error, unanswered)
             time.sleep(PAUSE_SECONDS * random.uniform(0, min(attempt + 1, 20)))
@@ -107,7 +111,7 @@ class ShardedCounter:
             clock = ServiceTime()
             partition = self._partition(shard)
             stored_entity(self._table, partition, _COUNT_ROW, raw_response_hook=clock)
-            before = (clock.now - IDS_ARE_KEPT).strftime("%Y-%m-%dT%H:%M:%SZ")
+            before = (clock.now - IDS_ARE_KEPT - MARGIN).strftime("%Y-%m-%dT%H:%M:%SZ")
             old = f"PartitionKey eq '{partition}' and {_ID.filter('RowKey')} and Timestamp lt datetime'{before}'"
             deleted += (bulk_delete(self._table, old)).deleted
         return deleted
