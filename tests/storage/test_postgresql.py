@@ -51,7 +51,6 @@ from tablestone.engines.contract import (
     Update,
     WriteSet,
 )
-from tablestone.engines.postgresql import opening
 from tablestone.engines.postgresql.address import parse_address
 from tablestone.engines.registry import open_engine
 
@@ -630,6 +629,7 @@ async def test_defaults_of_the_role_do_not_count(url: str) -> None:
 @pytest.mark.sdk
 def test_storage_is_opened_without_a_thread_before_a_fork() -> None:
     """Of 25 starts with two workers, four hung: a thread that ended held a lock of OpenSSL when the worker forked."""
+    from tablestone.engines.postgresql import opening  # noqa: PLC0415 - needs the driver
 
     async def thread() -> int:
         return threading.get_ident()
