@@ -1,5 +1,6 @@
 """The files of `deploy/` and the programs that check them; a test without its program is skipped with the reason."""
 
+import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,14 @@ def needs(*names: str) -> pytest.MarkDecorator:
     """Skip a test without these programs."""
     reason = missing(*names)
     return pytest.mark.skipif(reason is not None, reason=reason or "")
+
+
+def folder_build() -> Path:
+    """The folder that runs without Python; a test without it, or without root, is skipped."""
+    made = os.environ.get("FOLDER_BUILD")
+    if made is None or os.geteuid() != 0:
+        pytest.skip("as root: deploy/standalone/build DIR, and FOLDER_BUILD=DIR/tablestone")
+    return Path(made)
 
 
 def run(

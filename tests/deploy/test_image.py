@@ -1,97 +1,171 @@
-"""The image's steps, the server that they make, and the wheel, which has the same bytes when it is built again."""
+"""The image that `deploy/image/build` makes, in podman: what docs/guides/containers.md promises of a container.
 
+ENGINE_UNDER_TEST names another engine for the test of a start on one, as in tests/storage.
+"""
+
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import zipfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
+from azure.data.tables import TableServiceClient
 
-pytest.importorskip("dockerfile_parse", reason="pip install '.[deploy]'")
-
-from deploy.deployed import ROOT
-from deploy.image_steps import SECONDS_MAX, Image, build, files_below
+from deploy.deployed import DEPLOY, ROOT, needs
+from deploy.packaged import BUILD_SECONDS_MAX, LIMITS, SECONDS_MAX, Podman, built_twice
 from docs.guides.page_commands import free_ports
+from storage.engines_under_test import URL
+from storage.formats.make import answers
+from tablestone import __version__
+from tablestone.cli.stored_data import connection_string
+from tablestone.configuration import DEVELOPMENT_ACCOUNT
 
-pytestmark = [pytest.mark.slow, pytest.mark.network]
-WAIT_SECONDS_MAX = 40.0
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.network,
+    needs("buildah", "mmdebstrap", "podman", "runc"),
+]
+BUILD = DEPLOY / "image" / "build"
+STOP_SECONDS_MAX = 10.0
+BYTES_MAX = 120_000_000
+USER = 10002
+FORMATS = ROOT / "tests" / "storage" / "formats"
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
-    return build(tmp_path_factory.mktemp("image"))
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return built_twice(BUILD, tmp_path_factory)
+
+
+RESTRICTED = (
+    "--network=host",
+    "--read-only",
+    "--cap-drop=all",
+    "--security-opt=no-new-privileges",
+    *LIMITS,
+)
+
+
+@pytest.fixture(scope="module")
+def podman(files: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
+    """Podman with the image `tablestone`."""
+    engine = Podman(tmp_path_factory.mktemp("podman"))
+    assert "Loaded image: localhost/tablestone:latest" in engine("load", "--input", files[0])
+    yield engine
+    engine.end()
+
+
+def run(podman: Podman, place: Path | str, *words: str, status: int = 0) -> str:
+    """Run a command of the image with this volume, to its end."""
+    return podman("run", "--rm", *RESTRICTED, f"--volume={place}:/data", *words, status=status)
 
 
 class Container:
-    """A running container that is ready to answer."""
+    """A container that is ready."""
 
-    def __init__(self, image: Image, *words: str) -> None:
-        port, admin = free_ports(2)
-        self.process = image.run(
-            list(words or image.command),
-            TABLESTONE_HOST="127.0.0.1",
-            TABLESTONE_PORT=str(port),
-            TABLESTONE_ADMIN=f"127.0.0.1:{admin}",
+    def __init__(self, podman: Podman, volume: Path | str, *words: str) -> None:
+        self.port, self.admin = free_ports(2)
+        self._podman = podman
+        addresses = {
+            "HOST": "127.0.0.1",
+            "PORT": str(self.port),
+            "ADMIN": f"127.0.0.1:{self.admin}",
+        }
+        options = [f"--env=TABLESTONE_{name}={value}" for name, value in addresses.items()]
+        options += RESTRICTED
+        started = podman(
+            "run", "--detach", f"--volume={volume}:/data", *options, "tablestone", *words
         )
-        self.admin = str(admin)
-        self.printed = ""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.printed += line
-            if line.startswith("Connection string: "):
-                break
-        else:
-            raise AssertionError(self.printed)
+        self.name = started.splitlines()[-1]
+        end = time.monotonic() + SECONDS_MAX
+        while "Connection string: " not in (printed := self.printed()):
+            assert self.state() == "running", printed
+            assert time.monotonic() < end, printed
+            time.sleep(0.1)
+        name = DEVELOPMENT_ACCOUNT.name
+        self.endpoint = f"http://127.0.0.1:{self.port}/{name}"
+        self.connection_string = connection_string(name, DEVELOPMENT_ACCOUNT.keys[0], self.endpoint)
 
-    def stop(self) -> int:
-        self.process.terminate()
-        self.printed += self.process.communicate(timeout=WAIT_SECONDS_MAX)[0]
-        return self.process.returncode
+    def printed(self) -> str:
+        return self._podman("logs", self.name)
 
+    def state(self) -> str:
+        return self._podman("inspect", "--format={{.State.Status}}", self.name)
 
-@pytest.fixture
-def started() -> Iterator[list[Container]]:
-    containers: list[Container] = []
-    yield containers
-    for each in containers:
-        if each.process.poll() is None:
-            each.process.kill()
-            each.process.communicate()
+    def exec(self, *words: str, status: int = 0) -> str:
+        return self._podman("exec", self.name, *words, status=status)
 
-
-def is_healthy(image: Image, container: Container) -> bool:
-    """The result of the image's own health check."""
-    program, *words = (word.replace("10003", container.admin) for word in image.health)
-    assert program == "python"
-    python = image.root / "opt" / "tablestone" / "bin" / "python"
-    return subprocess.run([python, *words], capture_output=True, check=False).returncode == 0
+    def stop(self) -> None:
+        """Send SIGTERM: the server ends by itself, and in time."""
+        began = time.monotonic()
+        self._podman("stop", "--time=30", self.name)
+        assert time.monotonic() - began < STOP_SECONDS_MAX
+        assert self._podman("inspect", "--format={{.State.ExitCode}}", self.name) == "0"
 
 
-def test_the_steps_make_an_image_that_serves(image: Image, started: list[Container]) -> None:
-    assert image.user == "10002:10002"
-    assert [call.split()[0] for call in image.called] == [
-        "apt-get",
-        "apt-get",
-        "useradd",
-        "install",
-    ]
-    before = files_below(image.root / "opt")
-    container = Container(image)
-    started.append(container)
-    with urlopen(
-        f"http://127.0.0.1:{container.admin}/health/ready", timeout=WAIT_SECONDS_MAX
-    ) as answer:
-        assert answer.status == 200
-    assert is_healthy(image, container)
-    assert (image.root / "data" / "tablestone.db").exists()
-    assert container.stop() == 0, container.printed
-    assert not is_healthy(image, container)
-    assert files_below(image.root / "opt") == before, "the root file system may be read-only"
+def test_two_builds_at_once_make_the_same_bytes(files: list[Path]) -> None:
+    first, second = files
+    assert first.name == f"tablestone-{__version__}-image-amd64.tar"
+    assert first.read_bytes() == second.read_bytes()
+    assert first.stat().st_size <= BYTES_MAX
+
+
+def test_it_serves_as_a_user_without_rights_and_writes_only_its_data(podman: Podman) -> None:
+    container = Container(podman, "its-data")
+    assert container.exec("id", "-u") == str(USER)
+    assert container.exec("tablestone", "--version") == (
+        f"Tablestone {__version__}, compiled, filters in C, image build"
+    )
+    assert "Read-only" in container.exec("touch", "/opt/tablestone/file", status=1)
+    assert container.exec("find", "/opt", "-name", ".git") == ""
+    with TableServiceClient.from_connection_string(container.connection_string) as service:
+        service.create_table("Kept").create_entity({"PartitionKey": "p", "RowKey": "r"})
+    container.stop()
+    again = Container(podman, "its-data")
+    with TableServiceClient.from_connection_string(again.connection_string) as service:
+        assert [each["RowKey"] for each in service.get_table_client("Kept").list_entities()] == [
+            "r"
+        ]
+    again.stop()
+
+
+def test_its_health(podman: Podman) -> None:
+    """Of a server that is ready, and of one that is about to start on data that another uses."""
+    container = Container(podman, "health")
+    assert container.exec("tablestone", "health").startswith("ready")
+    assert podman("healthcheck", "run", container.name) == ""
+    address = f"--admin=127.0.0.1:{container.admin}"
+    container.stop()
+    assert "ready" not in run(podman, "health", "tablestone", "health", address, status=1)
+
+
+def test_a_second_one_on_a_volume_is_refused(podman: Podman) -> None:
+    first = Container(podman, "shared")
+    port, admin = free_ports(2)
+    words = ("tablestone", "serve", f"--port={port}", f"--admin=127.0.0.1:{admin}")
+    said = run(podman, "shared", *words, status=2).splitlines()[-1]
+    assert said == "tablestone: The data directory /data is in use by another Tablestone server."
+    assert first.exec("tablestone", "health").startswith("ready")
+    first.stop()
+
+
+@pytest.mark.parametrize("name", sorted(each.name for each in FORMATS.iterdir() if each.is_dir()))
+def test_data_of_an_older_format_is_served(podman: Podman, name: str, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(FORMATS / name, data, ignore=shutil.ignore_patterns("expected.json"))
+    for place in (data, *data.rglob("*")):
+        shutil.chown(place, USER, USER)
+    assert run(podman, data, "tablestone", "upgrade").startswith("/data: format ")
+    assert run(podman, data, "tablestone", "check") == "/data: healthy"
+    container = Container(podman, data)
+    expected = json.loads((FORMATS / name / "expected.json").read_text(encoding="utf-8"))
+    assert answers(container.connection_string) == expected["tables"]
+    container.stop()
 
 
 IN_A_CONTAINER = re.compile(
@@ -100,122 +174,49 @@ IN_A_CONTAINER = re.compile(
 )
 
 
-def test_the_commands_of_the_guide_in_a_container(
-    image: Image, started: list[Container], tmp_path: Path
-) -> None:
+def test_the_commands_of_the_guide(podman: Podman) -> None:
     """Each once, in order; a server without arguments is another test."""
     page = (ROOT / "docs" / "guides" / "containers.md").read_text(encoding="utf-8")
-    commands = list(dict.fromkeys(IN_A_CONTAINER.findall(page)))
-    assert [command.split()[0] for command in commands] == [
-        *("account", "account", "azurite", "backup")
-    ]
-    for command in commands:
-        words = [
-            str(tmp_path / Path(word).name) if word.startswith("/") else word
-            for word in command.split()
-        ]
+    commands = [each.split() for each in dict.fromkeys(IN_A_CONTAINER.findall(page))]
+    assert [words[0] for words in commands] == ["account", "account", "azurite", "backup"]
+    for words in commands:
         if words[0] == "azurite":
-            started.append(Container(image, *words))
-            assert "data in memory" in started[-1].printed
-            assert started[-1].stop() == 0
-            continue
-        running = image.run(words)
-        printed = running.communicate(timeout=WAIT_SECONDS_MAX)[0]
-        assert running.returncode == 0, printed
-    assert (tmp_path / "tables.db").exists()
-    version = image.run(["--version"]).communicate(timeout=WAIT_SECONDS_MAX)[0]
-    assert version.endswith(", compiled, filters in C\n")
+            host = words.index("--tableHost") + 1
+            words[host] = "127.0.0.1"
+            (port,) = free_ports(1)
+            container = Container(podman, "commands", *words, f"--tablePort={port}")
+            assert "data in memory" in container.printed()
+            container.stop()
+        else:
+            run(podman, "commands", "--tmpfs=/tmp", "tablestone", *words)
 
 
-def copied(directory: Path) -> Path:
-    """A copy of the checkout in the directory, without what git ignores."""
-    source = directory / "source"
-    tracked = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    for name in filter(None, tracked.split("\0")):
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, source / name)
-    return source
-
-
-def built(directory: Path, *words: str, **more: str) -> Path:
-    """The file that `python -m build` makes from a copy of the checkout in this directory."""
-    source = copied(directory)
-    made = subprocess.run(
-        [sys.executable, "-m", "build", *words, "--outdir", str(directory / "dist"), str(source)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-        env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | more,
-    )
-    assert made.returncode == 0, made.stdout
-    (found,) = (directory / "dist").iterdir()
-    return found
-
-
-WAYS = {
-    "a": ("-m", "pip", "wheel", "--no-deps", "--wheel-dir=out", "."),
-    "b/of-another-length": ("-m", "build", "--outdir=out", "."),
-}
-"""Two ways to build a wheel, in different directories; the second goes through the sdist, as a release does."""
-
-
-def test_the_compiled_wheel_has_the_same_bytes_each_time(tmp_path: Path) -> None:
-    """Whether the libraries are installed must not matter either: pip's environment shows them to mypy."""
-    caches = {place: tmp_path / place / "cache" for place in WAYS}
-    builds = {place: wheel_build(tmp_path / place, WAYS[place], caches[place]) for place in WAYS}
-    printed = [build.communicate(timeout=SECONDS_MAX)[0] for build in builds.values()]
-    assert all("Compiling" in each for each in printed), "each build has compiled"
-    first, second = (made_wheel(tmp_path / place) for place in WAYS)
-    assert "-cp3" in first.name, "it is compiled"
-    assert second.name == first.name
-    assert differences(first, second) == []
-    assert second.read_bytes() == first.read_bytes()
-    again = wheel_build(tmp_path / "again", WAYS["a"], caches["a"])
-    printed.append(again.communicate(timeout=SECONDS_MAX)[0])
-    assert "are compiled already" in printed[-1], "the third build has not"
-    assert made_wheel(tmp_path / "again").read_bytes() == first.read_bytes()
-
-
-def wheel_build(directory: Path, words: tuple[str, ...], cache: Path) -> subprocess.Popen[str]:
-    """Build a copy of the checkout in this directory, with this cache of compiled modules."""
-    source = copied(directory)
-    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    own = {"XDG_CACHE_HOME": str(cache), "PIP_NO_CACHE_DIR": "1", "PIP_VERBOSE": "1"}
-    return subprocess.Popen(
+@pytest.mark.parametrize("suite", ["python", "test_go.py", "test_javascript.py"])
+def test_an_sdk(podman: Podman, suite: str) -> None:
+    container = Container(podman, f"sdk-{suite}")
+    words = ["-m", "pytest", "--numprocesses=0", "-p", "no:cacheprovider", f"tests/sdk/{suite}"]
+    ended = subprocess.run(
         [sys.executable, *words],
-        cwd=source,
-        env=kept | own,
-        stdin=subprocess.DEVNULL,
+        cwd=ROOT,
+        env=os.environ | {"TABLESTONE_TEST_ENDPOINT": container.endpoint, "SLOW": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        timeout=BUILD_SECONDS_MAX,
+        check=False,
     )
+    if " passed" not in ended.stdout and " skipped" in ended.stdout:
+        pytest.skip(ended.stdout.strip().splitlines()[-2])
+    assert ended.returncode == 0, ended.stdout
+    container.stop()
 
 
-def made_wheel(directory: Path) -> Path:
-    """The wheel of a finished build."""
-    (wheel,) = (directory / "source" / "out").glob("*.whl")
-    return wheel
-
-
-def differences(one: Path, other: Path) -> list[str]:
-    """The names of the files that differ between two wheels."""
-    with zipfile.ZipFile(one) as first, zipfile.ZipFile(other) as second:
-        names = first.namelist()
-        assert names == second.namelist()
-        return [name for name in names if first.read(name) != second.read(name)]
-
-
-def test_the_sdist_has_the_same_bytes_and_what_a_wheel_is_made_of(tmp_path: Path) -> None:
-    first, second = (built(tmp_path / place, "--sdist") for place in ("a", "b/c"))
-    assert second.read_bytes() == first.read_bytes()
-    changed = built(tmp_path / "d", "--sdist", SOURCE_DATE_EPOCH="1700000000")
-    assert changed.read_bytes() != first.read_bytes(), "the time of the source is in the file"
-    shutil.unpack_archive(first, tmp_path / "unpacked")
-    (root,) = (tmp_path / "unpacked").iterdir()
-    for name in ("hatch_build.py", "pyproject.toml", "LICENSE", "deploy/Dockerfile"):
-        assert (root / name).exists(), name
+@pytest.mark.skipif(URL is None, reason="ENGINE_UNDER_TEST names no engine")
+def test_a_start_on_another_engine(podman: Podman, engine_arguments: tuple[str, ...]) -> None:
+    container = Container(podman, "unused", "serve", *engine_arguments)
+    assert container.exec("tablestone", "health").startswith("ready")
+    with TableServiceClient.from_connection_string(container.connection_string) as service:
+        table = service.create_table("Elsewhere")
+        table.create_entity({"PartitionKey": "p", "RowKey": "r"})
+        assert [each["RowKey"] for each in table.list_entities()] == ["r"]
+    container.stop()

@@ -19,14 +19,8 @@ COMPOSE_SCHEMA = ("--builtin-schema", "vendor.compose-spec")
 def test_the_dockerfile(tmp_path: Path) -> None:
     assert run("hadolint", str(DOCKERFILE)).stdout == ""
     planted = tmp_path / "Dockerfile"
-    planted.write_text(DOCKERFILE.read_text().replace("WORKDIR /source", "RUN cd /source"))
+    planted.write_text(DOCKERFILE.read_text().replace("WORKDIR /data", "RUN cd /data"))
     assert "DL3003" in run("hadolint", str(planted)).stdout
-
-
-def test_the_image_runs_as_a_user_without_rights() -> None:
-    last_stage = DOCKERFILE.read_text().rpartition("\nFROM ")[2]
-    assert "\nUSER 10002:10002\n" in last_stage
-    assert "apt-get" not in last_stage, "no compiler is in the image"
 
 
 @needs("yamllint")
