@@ -2,14 +2,20 @@
 
 import json
 import shlex
+import sys
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+IS_FROZEN = getattr(sys, "frozen", False)
+"""Whether PyInstaller built this program, which brings its own Python: docs/decisions/0028-folder.md."""
+
 
 def needs(what: str, package: str, extra: str) -> str:
-    """`what` needs `package`, and the command that installs its extra."""
+    """`what` needs `package`, and the command that installs its extra; a build without Python has no such command."""
+    if IS_FROZEN:
+        return f"{what} needs {package}, which this build leaves out: install the Python package with its extra {extra}"
     return f"{what} needs {package}: {pip_install(extra)}"
 
 

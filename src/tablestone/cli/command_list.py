@@ -56,6 +56,7 @@ SERVER_COMMANDS: Final = (
     ListedCommand(
         "expiry", "Let entities of a table expire: hide them at once, and remove them later."
     ),
+    ListedCommand("health", "Ask a running server whether it is ready."),
     ListedCommand("index", "Make, list, check and drop indexes of tables."),
     _tool("insight", "Show hot partitions and scanning queries of a server."),
     ListedCommand("postgresql", "Prepare and fill a schema of a PostgreSQL database."),
