@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-COMMAND = str(Path(sys.executable).with_name("tablestone"))
-"""The console script of the environment the tests run in."""
+COMMAND = os.environ.get("PROGRAM_UNDER_TEST") or str(Path(sys.executable).with_name("tablestone"))
+"""The console script of the environment the tests run in, or another build, such as that of deploy/standalone."""
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 20.0
 

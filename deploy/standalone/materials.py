@@ -25,7 +25,8 @@ class Package(NamedTuple):
     kind: str
     name: str
     version: str
-    licence: str
+    licence: dict[str, Any]
+    """As CycloneDX writes it."""
     files: tuple[Path, ...]
 
 
@@ -42,14 +43,21 @@ def bundled(sources: Iterable[str]) -> Iterator[Package]:
 
 def _of_python(package: Distribution, files: Iterable[Path]) -> Package:
     said = package.metadata
-    named = [line for line in said.get_all("Classifier", ()) if line.startswith("License ::")]
-    licence = said["License-Expression"] or said["License"] or "".join(named[:1])
+    named = [each for each in said.get_all("Classifier", ()) if each.startswith("License ::")]
+    # Some have the whole text in `License`.
+    name = named[0].rpartition(" :: ")[2] if named else (said["License"] or "").partition("\n")[0]
+    expression = said["License-Expression"]
+    licence = {"expression": expression} if expression else _named(name)
     kept = [
         file
         for file in files
         if LICENCES.fullmatch("/".join(file.parts[-3:])) and ".dist-info" in str(file)
     ]
-    return Package("pypi", package.name, package.version, licence.partition("\n")[0], tuple(kept))
+    return Package("pypi", package.name, package.version, licence, tuple(kept))
+
+
+def _named(licence: str) -> dict[str, Any]:
+    return {"license": {"name": licence or "see its files"}}
 
 
 def _of_debian(files: Iterable[Path]) -> Iterator[Package]:
@@ -63,13 +71,13 @@ def _of_debian(files: Iterable[Path]) -> Iterator[Package]:
             ["dpkg-query", "--show", "--showformat", "${Version}\n", name], text=True
         ).splitlines()[0]
         licence = Path("/usr/share/doc", name, "copyright")
-        yield Package("deb/debian", name, version, "see its file", (licence,))
+        yield Package("deb/debian", name, version, _named(""), (licence,))
 
 
 def write(packages: Iterable[Package], directory: Path, version: str) -> None:
     """Write `bill-of-materials.cdx.json`, and the licences below `licenses`."""
     components: list[dict[str, Any]] = []
-    for kind, name, own_version, licence, files in sorted(packages):
+    for kind, name, own_version, licence, files in sorted(packages, key=lambda each: each[:3]):
         place = directory / "licenses" / f"{name}-{own_version.replace(':', '_')}"
         place.mkdir(parents=True)
         for file in files:
@@ -80,7 +88,7 @@ def write(packages: Iterable[Package], directory: Path, version: str) -> None:
                 "name": name,
                 "version": own_version,
                 "purl": f"pkg:{kind}/{name}@{own_version}",
-                "licenses": [{"license": {"name": licence or "see its file"}}],
+                "licenses": [licence],
             }
         )
     bill = {
