@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -133,6 +134,22 @@ def test_an_odd_answer_is_explained(body: str, path: str, status: str, words: st
         answer = send("GET", path, OPENED, connection=parse_connection_string(place))
     assert str(answer.status_code) == status
     assert words in answer.text
+
+
+def test_a_file_that_needs_a_missing_package_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The builds without Python leave out pyarrow, which reads CSV."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with TableStorage() as storage:
+        answer = send(
+            "POST",
+            "/tables/T/import",
+            OPENED | {"origin": ORIGIN},
+            data={"look": "1"},
+            files={"file": ("rows.csv", b"PartitionKey,RowKey\na,b\n")},
+            connection=parse_connection_string(storage.connection_string),
+        )
+    assert answer.status_code == 501
+    assert "This file needs pyarrow: pip install" in html.unescape(answer.text)
 
 
 def test_an_unknown_type_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""The folder and the one file that `deploy/standalone/build DIR` made: `STANDALONE=DIR` names them."""
+"""The folder and the one file beside it that `deploy/standalone/build DIR` made: `FOLDER_BUILD=DIR/tablestone`."""
 
 import os
 import subprocess
@@ -8,28 +8,27 @@ import pytest
 
 EMPTY = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
 """The environment of a user who has neither Python nor settings."""
-SECONDS_MAX = 120.0
-
-
-def made(name: str) -> Path:
-    directory = os.environ.get("STANDALONE")
-    if directory is None:
-        pytest.skip("deploy/standalone/build DIR, and STANDALONE=DIR")
-    return Path(directory, name)
+SECONDS_MAX = 300.0
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The unpacked folder, at a path with a blank."""
-    place = tmp_path_factory.mktemp("with a blank")
-    packed = made("tablestone-linux-x64.tar.gz")
-    subprocess.run(["tar", "-xzf", packed, "-C", place], check=True)
-    return place / "tablestone"
+    """The folder, at a path with a blank."""
+    place = tmp_path_factory.mktemp("with a blank") / "tablestone"
+    subprocess.run(["cp", "--archive", made(), place], check=True)
+    return place
 
 
 @pytest.fixture(scope="session")
 def one_file() -> Path:
-    return made("tablestone-linux-x64")
+    return made().with_name("tablestone-linux-x64")
+
+
+def made() -> Path:
+    directory = os.environ.get("FOLDER_BUILD")
+    if directory is None:
+        pytest.skip("deploy/standalone/build DIR, and FOLDER_BUILD=DIR/tablestone")
+    return Path(directory)
 
 
 def run(

@@ -15,6 +15,12 @@ from tablestone.cli.command_list import COMMANDS
 
 pytestmark = pytest.mark.slow
 
+DEVELOPMENT = "UseDevelopmentStorage=true"
+NEEDS_PYARROW = (
+    "`tablestone import` needs pyarrow, which this build leaves out: "
+    "install the Python package with its extra tools"
+)
+
 
 def test_it_names_itself(folder: Path) -> None:
     version = run(folder / "tablestone", "--version")
@@ -69,11 +75,8 @@ def test_a_server_with_everything(folder: Path, options: tuple[str, ...], tmp_pa
             "No Cassandra node answers at 127.0.0.1:1",
         ),
         (("serve", "--port=0", "--engine=postgresql://127.0.0.1:1/x"), "there is no connection to"),
-        (
-            ("import", "rows.parquet", "Rows", "--connection-string=UseDevelopmentStorage=true"),
-            "`tablestone import` needs pyarrow, which this build leaves out: "
-            "install the Python package with its extra tools",
-        ),
+        (("import", "rows.csv", "Rows", f"--connection-string={DEVELOPMENT}"), NEEDS_PYARROW),
+        (("import", "rows.parquet", "Rows", f"--connection-string={DEVELOPMENT}"), NEEDS_PYARROW),
         (
             ("tables", "--account-url", "https://weather.table.core.windows.net"),
             "A login to Entra ID without --sas needs azure-identity, which this build leaves out: "
@@ -85,7 +88,8 @@ def test_a_driver_is_inside_and_a_left_out_package_is_a_sentence(
     folder: Path, words: tuple[str, ...], said: str, tmp_path: Path
 ) -> None:
     (tmp_path / "rows.parquet").write_bytes(b"PAR1")
-    given = [str(tmp_path / word) if word == "rows.parquet" else word for word in words]
+    (tmp_path / "rows.csv").write_bytes(b"PartitionKey,RowKey\na,b\n")
+    given = [str(tmp_path / word) if word.startswith("rows.") else word for word in words]
     ended = run(folder / "tablestone", *given)
     assert ended.returncode == 2
     assert said in ended.stderr

@@ -1,6 +1,7 @@
 """The one file: it unpacks itself, and nothing is left of it however it ends."""
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -126,3 +127,27 @@ def test_a_place_that_will_not_do(one_file: Path, place: Path, options: str, sai
     )
     expected = f"tablestone: {said.format(place)} Set TMPDIR to another directory.\n"
     assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", expected)
+
+
+@pytest.mark.network
+@pytest.mark.parametrize(
+    ("release", "status", "said"),
+    [
+        ("bullseye", 2, "needs glibc 2.36 or newer, and this system has 2.31."),
+        ("trixie", 0, f"Tablestone {__version__}, compiled"),
+    ],
+)
+def test_on_a_debian_that_has_a_shell_and_nothing_else(
+    one_file: Path, release: str, status: int, said: str, tmp_path: Path
+) -> None:
+    if os.geteuid() != 0 or shutil.which("debootstrap") is None:
+        pytest.skip("needs root, and debootstrap")
+    root = tmp_path / "root"
+    made = run("debootstrap", "--variant=minbase", release, root, PATH=os.environ["PATH"])
+    if made.returncode != 0:
+        pytest.skip(f"debootstrap: {made.stdout.splitlines()[-1]}")
+    shutil.copy(one_file, root)
+    ended = run("chroot", root, f"/{one_file.name}", "--version", PATH=os.environ["PATH"])
+    assert ended.returncode == status
+    assert said in ended.stdout + ended.stderr
+    wait_until(lambda: is_empty(root / "tmp"))
