@@ -1,7 +1,6 @@
 """How long builds take to start: `python -m bench.starts PROGRAM ...`, each the path of a `tablestone`.
 
-For each, the median of its starts, in turn with those of the others: `--version` to its end, and `serve` up to its
-first line.
+The median of their starts, in turn: up to the first line of `--version`, and of a server that is ready.
 """
 
 import subprocess
@@ -13,31 +12,23 @@ STARTS = 11
 SERVE = ("serve", "--engine", "memory", "--port", "0")
 
 
-def version_seconds(program: str) -> float:
+def seconds(*command: str) -> float:
     began = perf_counter()
-    subprocess.run([program, "--version"], check=True, stdout=subprocess.DEVNULL)
-    return perf_counter() - began
-
-
-def ready_seconds(program: str) -> float:
-    began = perf_counter()
-    with subprocess.Popen(
-        [program, *SERVE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as server:
-        assert server.stdout is not None
-        assert server.stdout.readline(), program
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline(), command
         took = perf_counter() - began
-        server.terminate()
+        process.terminate()
     return took
 
 
 def main(programs: list[str]) -> None:
-    took: dict[str, list[tuple[float, float]]] = {program: [] for program in programs}
-    for _ in range(STARTS):
-        for program in programs:
-            took[program].append((version_seconds(program), ready_seconds(program)))
-    for program, starts in took.items():
-        version, ready = map(median, zip(*starts, strict=True))
+    starts = [
+        [(seconds(each, "--version"), seconds(each, *SERVE)) for each in programs]
+        for _ in range(STARTS)
+    ]
+    for program, took in zip(programs, zip(*starts, strict=True), strict=True):
+        version, ready = map(median, zip(*took, strict=True))
         print(f"--version {version:.2f} s, ready after {ready:.2f} s: {program}")
 
 

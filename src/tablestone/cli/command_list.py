@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from tablestone.extras import needs
+from tablestone.extras import IS_FROZEN, needs
 from tablestone.sigint import SigintEndsProcess
 from tablestone.tools.errors import TransferRefused
 
@@ -137,6 +137,8 @@ class Commands(click.Group):
                 formatter.write_dl(
                     [(each.name, each.summary) for each in listed if not each.hidden]
                 )
+        if IS_FROZEN:
+            return
         others = [
             f"'{each.extra}' for {each.name}"
             for each in COMMANDS.values()
