@@ -96,37 +96,6 @@ def test_a_driver_is_inside_and_a_left_out_package_is_a_sentence(
     assert ended.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("system", "library", "said"),
-    [
-        ("Linux aarch64", "glibc 2.36", "is for Linux on x86-64, and not for Linux on aarch64."),
-        ("Darwin arm64", "", "is for Linux on x86-64, and not for Darwin on arm64."),
-        ("Linux x86_64", "", "needs glibc 2.36 or newer, and this system has another C library"),
-        ("Linux x86_64", "glibc 2.35", "needs glibc 2.36 or newer, and this system has 2.35."),
-        ("Linux x86_64", "glibc 2.36", None),
-        ("Linux x86_64", "glibc 2.100", None),
-    ],
-)
-def test_where_it_cannot_run_it_says_so(
-    folder: Path, system: str, library: str, said: str | None, tmp_path: Path
-) -> None:
-    """The programs that the launcher asks are replaced."""
-    kernel, machine = system.split()
-    for name, script in (
-        ("uname", f'[ "$1" = -s ] && echo {kernel} || echo {machine}'),
-        ("getconf", f"[ -n '{library}' ] && echo {library}"),
-    ):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / name).chmod(0o755)
-    ended = run(folder / "tablestone", "--version", PATH=f"{tmp_path}:{EMPTY['PATH']}")
-    if said is None:
-        assert ended.returncode == 0
-    else:
-        assert (ended.returncode, ended.stdout) == (2, "")
-        assert said in ended.stderr
-        assert ended.stderr.count("\n") == 1
-
-
 def test_a_link_to_it_and_a_folder_that_cannot_be_written(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "linked").symlink_to(folder / "tablestone")
     script = 'mount --bind -o ro "$1" "$1" && ! touch "$1/new" && exec "$2" --version'
