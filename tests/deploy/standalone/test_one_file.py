@@ -58,6 +58,7 @@ def serving(
         [one_file, "serve", "--port=0", "--data", place.with_name("data"), *words],
         stdout=subprocess.PIPE,
         text=True,
+        start_new_session=True,
         env=EMPTY | {"TMPDIR": str(place), "TABLESTONE_LOG_LEVEL": "warning"},
     ) as server:
         assert server.stdout is not None
@@ -78,10 +79,11 @@ def test_it_names_itself_and_leaves_nothing(one_file: Path, place: Path) -> None
 def test_nothing_is_left_however_it_ends(
     one_file: Path, place: Path, number: signal.Signals
 ) -> None:
-    """Not even after SIGKILL: neither files nor workers."""
+    """Not even after SIGKILL: neither files nor workers. A terminal sends its signal to all processes."""
     with serving(one_file, place, "--workers=2") as (server, _):
         assert len(processes(place)) == 3
-        server.send_signal(number)
+        kill = os.kill if number == signal.SIGKILL else os.killpg
+        kill(server.pid, number)
         assert server.wait(SECONDS_MAX) == (-number if number == signal.SIGKILL else 0)
         wait_until(lambda: is_empty(place) and not processes(place))
 
