@@ -3,7 +3,7 @@
 // also by SIGKILL: then its end of a pipe closes.
 
 import { spawn } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { stat } from "./own_process";
 import { program } from "./program";
 
 const FAILED = 1;
@@ -13,11 +13,10 @@ function refuse(sentence: string): void {
   process.exitCode = FAILED;
 }
 
-// Whether a terminal sends SIGINT to the program too, because both are in its foreground group: proc_pid_stat(5). A
-// second SIGINT would end the program at once.
+// Whether a terminal sends SIGINT to the program too, because both are in its foreground group. A second SIGINT would end
+// the program at once.
 function hasTerminal(): boolean {
-  const stat = readFileSync("/proc/self/stat", "utf8");
-  const [, , group, , , foreground] = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  const { group, foreground } = stat();
   return group === foreground;
 }
 
