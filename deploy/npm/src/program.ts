@@ -17,5 +17,5 @@ export function program(): string {
         `${platform} on ${arch}${libc}: use Tablestone's container image or, on Windows, this package in WSL.`,
     );
   }
-  return join(__dirname, "..", "server", "tablestone");
+  return join(__dirname, "..", "server", "lib", "tablestone-program");
 }
