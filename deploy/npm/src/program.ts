@@ -1,5 +1,6 @@
 // The program in this package, and the machines that can run it.
 
+import { statSync } from "node:fs";
 import { join } from "node:path";
 
 const GLIBC_MIN = "2.36";
@@ -17,5 +18,8 @@ export function program(): string {
         `${platform} on ${arch}${libc}: use Tablestone's container image or, on Windows, this package in WSL.`,
     );
   }
-  return join(__dirname, "..", "server", "lib", "tablestone-program");
+  const path = join(__dirname, "..", "server", "lib", "tablestone-program");
+  // On a full disk npm warns, leaves empty files and says that all is well. An empty program would run, and do nothing.
+  if (statSync(path).size === 0) throw new Error("This package is not complete: install it again, with more free space.");
+  return path;
 }
