@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controlled_process import ControlClient, served
-from deploy.npm.install import MODULES
+from deploy.deployed import DEPLOY
 from deploy.npm.packed import run
 
 pytestmark = pytest.mark.slow
@@ -55,9 +55,12 @@ def declared(document: dict[str, Any]) -> list[tuple[str, Any]]:
     ]
 
 
-def test_the_types_are_those_of_the_control_api(project: Path) -> None:
-    if not (compiler := MODULES / ".bin" / "tsc").exists():
-        pytest.skip("typescript is not installed: python tests/deploy/npm/install.py")
+def test_the_types_are_those_of_the_control_api(project: Path, tmp_path: Path) -> None:
+    described = json.loads((DEPLOY / "npm" / "package.json").read_text("utf-8"))
+    version = described["devDependencies"]["typescript"]
+    fetched = run("npm", "install", "--no-save", f"typescript@{version}", directory=tmp_path)
+    assert fetched.returncode == 0, fetched.stderr
+    compiler = tmp_path / "node_modules" / ".bin" / "tsc"
     with served("--control", "0") as ready:
         document = ControlClient(str(ready.said["control"])).document
     lines = [
@@ -67,17 +70,12 @@ def test_the_types_are_those_of_the_control_api(project: Path) -> None:
         f"export const each{number}: {name} = {json.dumps(value)};"
         for number, (name, value) in enumerate(declared(document))
     ]
-    assert errors_of(compiler, project, lines) == []
-    planted = [*lines, "export const planted: Fault = { retryAfter: 1 };"]
-    (error,) = errors_of(compiler, project, planted)
-    assert "retryAfter" in error
-
-
-def errors_of(compiler: Path, project: Path, lines: list[str]) -> list[str]:
+    lines.append("export const planted: Fault = { retryAfter: 1 };")
     (project / "types.ts").write_text("\n".join(lines), encoding="utf-8")
     options = ("--noEmit", "--strict", "--module", "node16", "--target", "es2022", "--types", "")
     ended = run(compiler, *options, "types.ts", directory=project)
-    return re.findall(r"^\S.*error TS.*", ended.stdout, re.MULTILINE)
+    (error,) = re.findall(r"^\S.*error TS.*", ended.stdout, re.MULTILINE)
+    assert "retryAfter" in error
 
 
 def test_the_tests_of_the_guide(project: Path) -> None:
@@ -98,35 +96,24 @@ def evaluate(project: Path, program: str, **environment: str) -> list[str]:
     return ended.stdout.splitlines()
 
 
-@pytest.mark.parametrize(
-    ("program", "said"),
-    [
-        (
-            'await Tablestone.start("--port", "x")',
-            "tablestone: --port must be a number from 0 to 65535, not 'x'.",
-        ),
-        (
-            'await (await Tablestone.start()).addFault({ operation: "Insert" })',
-            "operation is one of CountTableExpiry, ",
-        ),
-        ("await (await Tablestone.start()).within({ requests: 0 }, async () => 1)", "nothing"),
-        (
-            'const s = await Tablestone.start(); const a = await s.createAccount("anna"); '
-            'await s.createAccount("anna")',
-            "There is an account anna already.",
-        ),
-    ],
-)
-def test_what_is_refused_is_an_error(project: Path, program: str, said: str) -> None:
-    (line,) = evaluate(
-        project,
-        f"try {{ {program}; console.log('nothing') }} catch (e) {{ console.log(e.message) }}",
-    )
-    assert line.startswith(said)
-
-
-def test_a_server_that_is_not_stopped_does_not_keep_the_program(project: Path) -> None:
-    assert evaluate(project, 'await Tablestone.start(); console.log("done")') == ["done"]
+def test_what_is_refused_is_an_error(project: Path) -> None:
+    program = """
+    const server = await Tablestone.start();
+    const account = await server.createAccount("anna");
+    for (const refused of [
+      () => Tablestone.start("--port", "x"),
+      () => server.addFault({ operation: "Insert" }),
+      () => server.createAccount("anna"),
+      () => server.within({ requests: 0 }, () => fetch(account.endpoint)),
+      () => server.within({ requests: 1 }, () => fetch(account.endpoint)),
+    ]) await refused().then(() => console.log("nothing"), (error) => console.log(error.message.split("\\n")[0]));
+    """
+    start, fault, account, over, within = evaluate(project, program)
+    assert start == "tablestone: --port must be a number from 0 to 65535, not 'x'."
+    assert fault.startswith("operation is one of CountTableExpiry, ")
+    assert account == "There is an account anna already."
+    assert over.startswith("1 request")
+    assert within == "nothing"
 
 
 def test_several_at_once_and_stopped_twice(project: Path) -> None:
