@@ -6,10 +6,11 @@ a script that runs the `tablestone` of the tests.
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+
+import pytest
 
 from cli.worker_processes import is_running
 from deploy.deployed import DEPLOY
@@ -72,6 +73,11 @@ def make_project(directory: Path, package: Path) -> Path:
     return directory
 
 
+def skip_without_sdk(project: Path) -> None:
+    if not (project / "node_modules" / "@azure" / "data-tables").exists():
+        pytest.skip("@azure/data-tables is not installed: python tests/deploy/npm/install.py")
+
+
 def launcher(project: Path) -> Path:
     return project / "node_modules" / ".bin" / "tablestone"
 
@@ -92,7 +98,3 @@ def servers_below(first: int) -> set[int]:
 
 def are_gone(processes: set[int]) -> bool:
     return not any(map(is_running, processes))
-
-
-def copy_of(project: Path, directory: Path) -> Path:
-    return shutil.copytree(project, directory, symlinks=True)

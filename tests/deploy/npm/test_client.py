@@ -9,7 +9,7 @@ import pytest
 
 from controlled_process import ControlClient, served
 from deploy.deployed import DEPLOY
-from deploy.npm.packed import run
+from deploy.npm.packed import run, skip_without_sdk
 
 pytestmark = pytest.mark.slow
 
@@ -79,6 +79,7 @@ def test_the_types_are_those_of_the_control_api(project: Path, tmp_path: Path) -
 
 
 def test_the_tests_of_the_guide(project: Path) -> None:
+    skip_without_sdk(project)
     ended = run("node", "--test", "--test-reporter=tap", "node/", directory=project)
     assert ended.returncode == 0, ended.stdout
     assert "\n# pass 5\n" in ended.stdout
