@@ -1,7 +1,7 @@
 """Installs what tests/deploy/npm needs: `python tests/deploy/npm/install.py`.
 
-It fetches the SDK, two test runners and two package managers into `node_modules` beside this file. Node and npm have to
-be there. The script imports nothing of this project.
+It fetches two test runners and two package managers into `node_modules` beside this file. Node and npm must be there.
+The guide's tests also use the SDK of tests/sdk. The script imports nothing of this project.
 """
 
 import shutil
@@ -11,7 +11,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 MODULES = HERE / "node_modules"
-NODE_MAJOR_MIN = 20  # the SDK and the compiler require it
+NODE_MAJOR_MIN = 20  # the SDK and the test runners require it
 
 
 def missing_node() -> str | None:

@@ -8,9 +8,8 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-
-import pytest
 
 from cli.worker_processes import is_running
 from deploy.deployed import DEPLOY
@@ -19,6 +18,7 @@ from server_process import COMMAND, clean_environment
 
 FOLDER_BUILD = os.environ.get("FOLDER_BUILD")
 SECONDS_MAX = 300.0
+SDK = DEPLOY.parent / "tests" / "sdk" / "javascript"
 GUIDE = DEPLOY.parent / "docs" / "guides" / "node.md"
 _BLOCK = re.compile(r"^```javascript\n// (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -63,19 +63,12 @@ def make_project(directory: Path, package: Path) -> Path:
     flags = ("--no-package-lock", "--no-audit", "--no-fund", "--offline")
     installed = run("npm", "install", *flags, package, directory=directory)
     assert installed.returncode == 0, installed.stderr
-    sdk = DEPLOY.parent / "tests" / "sdk" / "javascript" / "node_modules" / "@azure"
-    for name in ("jest", "vitest", "@azure"):
-        there = MODULES / name if (MODULES / name).exists() or name != "@azure" else sdk
-        (directory / "node_modules" / name).symlink_to(there)
+    for there in (MODULES / "jest", MODULES / "vitest", SDK / "node_modules" / "@azure"):
+        (directory / "node_modules" / there.name).symlink_to(there)
     for name, text in _BLOCK.findall(GUIDE.read_text(encoding="utf-8")):
         (directory / name).parent.mkdir(exist_ok=True)
         (directory / name).write_text(text, encoding="utf-8")
     return directory
-
-
-def skip_without_sdk(project: Path) -> None:
-    if not (project / "node_modules" / "@azure" / "data-tables").exists():
-        pytest.skip("@azure/data-tables is not installed: python tests/deploy/npm/install.py")
 
 
 def launcher(project: Path) -> Path:
@@ -85,15 +78,20 @@ def launcher(project: Path) -> Path:
 def processes_below(first: int) -> set[int]:
     """The processes that a process has started, and what those have started."""
     children: set[int] = set()
-    for task in Path(f"/proc/{first}/task").iterdir():
-        children |= set(map(int, (task / "children").read_text().split()))
+    with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+        for task in Path(f"/proc/{first}/task").iterdir():
+            children |= set(map(int, (task / "children").read_text().split()))
     return children.union(*map(processes_below, children))
 
 
 def servers_below(first: int) -> set[int]:
     """Those of them that are servers under control."""
-    lines = {each: Path(f"/proc/{each}/cmdline") for each in processes_below(first)}
-    return {each for each, line in lines.items() if b"\0--control\0" in line.read_bytes()}
+    found = set()
+    for each in processes_below(first):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if b"\0--control\0" in Path(f"/proc/{each}/cmdline").read_bytes():
+                found.add(each)
+    return found
 
 
 def are_gone(processes: set[int]) -> bool:

@@ -9,7 +9,8 @@ import pytest
 
 from controlled_process import ControlClient, served
 from deploy.deployed import DEPLOY
-from deploy.npm.packed import run, skip_without_sdk
+from deploy.npm.packed import run
+from sdk.test_interchange import skip_unless_prepared
 
 pytestmark = pytest.mark.slow
 
@@ -79,7 +80,7 @@ def test_the_types_are_those_of_the_control_api(project: Path, tmp_path: Path) -
 
 
 def test_the_tests_of_the_guide(project: Path) -> None:
-    skip_without_sdk(project)
+    skip_unless_prepared("javascript")
     ended = run("node", "--test", "--test-reporter=tap", "node/", directory=project)
     assert ended.returncode == 0, ended.stdout
     assert "\n# pass 5\n" in ended.stdout

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from deploy.deployed import DEPLOY
-from deploy.npm.packed import FOLDER_BUILD, SECONDS_MAX, launcher, skip_without_sdk
+from deploy.npm.packed import FOLDER_BUILD, SECONDS_MAX, launcher
+from sdk.test_interchange import skip_unless_prepared
 from tablestone import __version__
 
 pytestmark = [
@@ -22,7 +23,7 @@ pytestmark = [
 
 
 def test_only_node(project: Path, tmp_path: Path) -> None:
-    skip_without_sdk(project)
+    skip_unless_prepared("javascript")
     path = tmp_path / "bin"
     path.mkdir()
     for name in ("node", "env"):

@@ -9,7 +9,8 @@ import pytest
 
 from cli.worker_processes import wait_until
 from deploy.npm.install import missing
-from deploy.npm.packed import are_gone, run, servers_below, skip_without_sdk
+from deploy.npm.packed import are_gone, run, servers_below
+from sdk.test_interchange import skip_unless_prepared
 from server_process import READY_SECONDS_MAX, clean_environment
 
 pytestmark = pytest.mark.slow
@@ -74,7 +75,7 @@ def skip_without(command: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(("command", "passed"), GUIDE, ids=lambda each: " ".join(each[1:]))
 def test_the_tests_of_the_guide(project: Path, command: tuple[str, ...], passed: str) -> None:
     skip_without(command)
-    skip_without_sdk(project)
+    skip_unless_prepared("javascript")
     ended = run(*command, directory=project, environment={"NO_COLOR": "1", "CI": "1"})
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert passed in ended.stdout + ended.stderr
