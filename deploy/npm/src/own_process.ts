@@ -2,15 +2,8 @@
 
 import { readFileSync } from "node:fs";
 
-interface Stat {
-  parent?: string;
-  group?: string;
-  /** The process group in the foreground of the terminal. */
-  foreground?: string;
-}
-
-/** Jest copies the object `process` once, so its `ppid` never changes. */
-export function stat(): Stat {
+/** The parent, which `process.ppid` of Jest's copy of `process` does not follow; the group, and that in the foreground. */
+export function stat() {
   const text = readFileSync("/proc/self/stat", "utf8");
   const [, parent, group, , , foreground] = text.slice(text.lastIndexOf(")") + 2).split(" ");
   return { parent, group, foreground };

@@ -15,7 +15,7 @@ export function program(): string {
   if (platform !== "linux" || arch !== "x64" || glibc === undefined || isOld) {
     throw new Error(
       `This package is for Linux on x86-64 with glibc ${GLIBC_MIN} or later (Debian 12, Ubuntu 24.04), and this is ` +
-        `${platform} on ${arch}${libc}: use Tablestone's container image or, on Windows, this package in WSL.`,
+        `${platform} on ${arch}${libc}: use Tablestone's container image or Python package or, on Windows, this package in WSL.`,
     );
   }
   const path = join(__dirname, "..", "server", "lib", "tablestone-program");

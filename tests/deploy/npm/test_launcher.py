@@ -30,7 +30,7 @@ process.report.getReport = () => report;
 """
 SENTENCE = (
     "tablestone: This package is for Linux on x86-64 with glibc 2.36 or later (Debian 12, Ubuntu 24.04), and this is "
-    "{}: use Tablestone's container image or, on Windows, this package in WSL.\n"
+    "{}: use Tablestone's container image or Python package or, on Windows, this package in WSL.\n"
 )
 REFUSED = [
     ("win32", "x64", "undefined", "win32 on x64"),
