@@ -13,12 +13,12 @@ times=()
 failed=()
 
 step() { # title, then the command
-    local title=$1 began=$SECONDS status=0
+    local title=$1 began=$SECONDS status=0 output="$environment/output.$BASHPID"
     shift
     printf '\n== %s\n' "$title"
-    "$@" 2>&1 | tee "$environment/output" || { status=1; failed+=("$title"); printf '== FAILED: %s\n' "$title"; }
+    "$@" 2>&1 | tee "$output" || { status=1; failed+=("$title"); printf '== FAILED: %s\n' "$title"; }
     times+=("$(printf '%5d s  %s' "$((SECONDS - began))" "$title")")
-    ! declare -F after_step >/dev/null || after_step "$title" "$status" "$(tail -n 1 "$environment/output")"
+    ! declare -F after_step >/dev/null || after_step "$title" "$status" "$(tail -n 1 "$output")"
     return "$status"
 }
 

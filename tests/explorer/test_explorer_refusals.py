@@ -163,6 +163,23 @@ def test_a_signature_that_the_page_would_disable_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("code", "status"), [("KeyBasedAuthenticationNotPermitted", 400), ("AuthenticationFailed", 200)]
+)
+def test_no_signature_is_made_with_a_key_that_is_off(code: str, status: int) -> None:
+    said = json.dumps({"odata.error": {"code": code, "message": {"value": ""}}}).encode()
+    with answering(lambda _path: (403, "application/json", said)) as place:
+        answer = send(
+            "POST",
+            "/signature",
+            OPENED | {"origin": ORIGIN},
+            data={"table": "Weather", "may_r": "1"},
+            connection=parse_connection_string(place),
+        )
+    assert answer.status_code == status
+    assert ("every signature made with it" in answer.text) == (status == 400)
+
+
+@pytest.mark.parametrize(
     ("end", "words"),
     [
         ("2020-01-01T00:00:00Z", "has expired: it ended at 2020-01-01T00:00:00Z."),
