@@ -47,6 +47,15 @@ def processes_of(first: int) -> set[int]:
     return {first}.union(*(processes_of(int(each)) for each in children))
 
 
+def ends_with(launcher: subprocess.Popen[str], processes: set[int]) -> None:
+    launcher.kill()
+    try:
+        wait_until(lambda: not any(map(is_running, processes)), AT_ONCE_SECONDS)
+    finally:
+        for each in filter(is_running, processes):
+            os.kill(each, signal.SIGKILL)
+
+
 @pytest.mark.parametrize(
     ("options", "processes", "pair"),
     [
@@ -65,8 +74,8 @@ def test_it_ends_with_a_launcher_that_is_killed(
     server = processes_of(int(line.split()[1]))
     assert len(server) == processes
     assert all(map(is_running, server)), "only the thread that started it has ended"
-    started.kill()  # reads standard error until its last writer has ended
-    wait_until(lambda: not any(map(is_running, server)), AT_ONCE_SECONDS)
+    ends_with(started.process, server)
+    started.kill()  # reads the rest of standard error
     assert "stopped: " in started.stderr
     assert "ended by signal" not in started.stderr
 
@@ -79,8 +88,7 @@ def test_the_server_of_the_demo_ends_too() -> None:
         started = processes_of(int(first.split()[1]))
         assert explorer.startswith("Explorer: ")
         assert len(started) == 4, "the demo, its server with a worker, and the admin address"
-        demo.kill()
-        wait_until(lambda: not any(map(is_running, started)))
+        ends_with(demo, started)
 
 
 def test_a_launcher_that_has_ended_before() -> None:
@@ -93,7 +101,10 @@ def test_a_launcher_that_has_ended_before() -> None:
         stdout=subprocess.PIPE,
     ) as process:
         os.close(ours)
-        printed, _ = process.communicate(timeout=READY_SECONDS_MAX)
+        try:
+            printed, _ = process.communicate(timeout=READY_SECONDS_MAX)
+        finally:
+            process.kill()
     assert (process.returncode, printed) == (-signal.SIGTERM, b"")
 
 

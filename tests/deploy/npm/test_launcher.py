@@ -15,7 +15,7 @@ from typing import IO
 import pytest
 
 from cli.small_disk import make_read_only, small_disk
-from cli.worker_processes import wait_until
+from cli.worker_processes import is_running, wait_until
 from deploy.npm.packed import are_gone, launcher, make_project, processes_below, run
 from server_process import READY_SECONDS_MAX, clean_environment
 
@@ -103,11 +103,15 @@ def launched(project: Path, *words: str) -> Iterator[tuple[subprocess.Popen[byte
         env=clean_environment(),
     ) as process:
         assert process.stdout is not None
+        server: set[int] = set()
         try:
             wait_for_connection_string(process.stdout)
-            yield process, processes_below(process.pid)
+            server |= processes_below(process.pid)
+            yield process, server
         finally:
             process.kill()
+            for each in filter(is_running, server):  # of a test that fails
+                os.kill(each, signal.SIGKILL)
 
 
 def wait_for_connection_string(output: IO[bytes]) -> None:
