@@ -20,6 +20,7 @@ import click
 
 from tablestone import __version__, limits
 from tablestone.cli.command_list import Commands
+from tablestone.cli.parent_pipe import end_with_parent
 from tablestone.extras import IS_FROZEN
 from tablestone.tools.errors import TransferFailed, TransferRefused
 
@@ -132,6 +133,7 @@ def _show_version(context: click.Context, _option: click.Parameter, is_asked: bo
 )
 def commands() -> None:
     """The Azure Table service as software anyone can run."""
+    end_with_parent(os.environ)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
