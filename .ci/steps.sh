@@ -39,6 +39,7 @@ finish() { # the name: waits for the command, and shows what it said. A step is 
 skip() { # title, and the reason
     printf '\n== skipped: %s: %s\n' "$1" "$2"
     times+=("$(printf 'skipped  %s: %s' "$1" "$2")")
+    ! declare -F after_step >/dev/null || after_step "$1" skipped "$2"
 }
 
 # A test that hangs shows its stack after five minutes; the step ends after MINUTES.
