@@ -5,7 +5,7 @@ python=$(command -v python3.11 || command -v python3) || { echo "Python 3.11 or 
 environment=$(mktemp -d "${TMPDIR:-/tmp}/tablestone-ci.XXXXXX") || exit 1
 trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$environment"' EXIT
 # The caller's environment must not configure the servers under test, find other tools, or choose the tests.
-unset $(compgen -e TABLESTONE_) PYTHONPATH PYTEST_ADDOPTS VIRTUAL_ENV SLOW ENGINE_UNDER_TEST
+unset $(compgen -e TABLESTONE_) PYTHONPATH PYTEST_ADDOPTS VIRTUAL_ENV SLOW ENGINE_UNDER_TEST PROGRAM_UNDER_TEST FOLDER_BUILD
 export PATH="$environment/bin:$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
 # A new version of a tool must not fail a commit that has passed. pip from 25.3 on asks for the second name while it builds.
 export PIP_CONSTRAINT="$PWD/.ci/constraints.txt" PIP_BUILD_CONSTRAINT="$PWD/.ci/constraints.txt"
@@ -13,12 +13,12 @@ times=()
 failed=()
 
 step() { # title, then the command
-    local title=$1 began=$SECONDS status=0
+    local title=$1 began=$SECONDS status=0 output="$environment/output.$BASHPID"
     shift
     printf '\n== %s\n' "$title"
-    "$@" 2>&1 | tee "$environment/output" || { status=1; failed+=("$title"); printf '== FAILED: %s\n' "$title"; }
+    "$@" 2>&1 | tee "$output" || { status=1; failed+=("$title"); printf '== FAILED: %s\n' "$title"; }
     times+=("$(printf '%5d s  %s' "$((SECONDS - began))" "$title")")
-    ! declare -F after_step >/dev/null || after_step "$title" "$status" "$(tail -n 1 "$environment/output")"
+    ! declare -F after_step >/dev/null || after_step "$title" "$status" "$(tail -n 1 "$output")"
     return "$status"
 }
 
@@ -39,6 +39,7 @@ finish() { # the name: waits for the command, and shows what it said. A step is 
 skip() { # title, and the reason
     printf '\n== skipped: %s: %s\n' "$1" "$2"
     times+=("$(printf 'skipped  %s: %s' "$1" "$2")")
+    ! declare -F after_step >/dev/null || after_step "$1" skipped "$2"
 }
 
 # A test that hangs shows its stack after five minutes; the step ends after MINUTES.

@@ -1,6 +1,7 @@
 """The engine over PostgreSQL beside the bare driver, and what a commit costs: `python -m bench.postgresql WHAT`.
 
-    operations    a server of one worker beside asyncpg with the same statements and as many connections
+    operations    asyncpg, the engine in process, and a server of one worker, on PostgreSQL and in memory: the same
+                  statements, and as many connections
     partition     commits of one partition, whose lock is held while a standby answers, beside commits of many
     bloat         sizes and dead rows while 20,000 entities are merged, for --seconds, with --fillfactor, --per-second
     flushes       how many commits of different partitions PostgreSQL flushes together (up to version 17)
@@ -13,12 +14,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import secrets
 import statistics
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 
 import asyncpg
+import uvloop
 
 from bench import generator, servers
 from bench.options import how_many, seconds
@@ -34,7 +36,17 @@ from bench.workloads import BY_NAME
 from storage.postgresql_pair import running_pair
 from storage.postgresql_server import running_server
 from tablestone.clock import system_clock
-from tablestone.engines.contract import ABSENT, ANY, Change, Key, Put, ReliedRows, WriteSet
+from tablestone.engines.contract import (
+    ABSENT,
+    ANY,
+    Change,
+    Committed,
+    Key,
+    KeyRange,
+    Put,
+    ReliedRows,
+    WriteSet,
+)
 from tablestone.engines.postgresql.address import CONNECTIONS, parse_address
 from tablestone.engines.postgresql.commit import BEGIN_SESSION, COMMIT, FOUND, Commits
 from tablestone.engines.postgresql.connections import connect
@@ -65,7 +77,7 @@ def write_set(partition: bytes, count: int = 1) -> WriteSet:
     return WriteSet(partition, changes, relies_on=relied)
 
 
-@contextmanager
+@contextlib.contextmanager
 def database() -> Iterator[str]:
     with running_server(**DURABLE) as port:
         yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
@@ -92,8 +104,8 @@ class BareDriver:
     def __init__(self, url: str) -> None:
         self.address = parse_address(url)
 
-    async def open(self, storage: bytes) -> None:
-        self._commits = Commits(None, system_clock, storage)  # type: ignore[arg-type]
+    async def open(self) -> None:
+        self._commits = Commits(None, system_clock, b"bare")  # type: ignore[arg-type]
         self.drivers = [await connect(self.address, writes=True) for _ in range(CONNECTIONS)]
         self.sessions = [secrets.token_hex(16) for _ in self.drivers]
         self.numbers = [0] * CONNECTIONS
@@ -125,56 +137,97 @@ class BareDriver:
             await driver.close()
 
 
+class EngineItself:
+    """The calls of `BareDriver`, by an engine in this process."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    async def open(self) -> None:
+        self.engine = open_engine(self.url, system_clock)
+        everything = KeyRange(Key(b"", b""), Key(b"\xff", b""))
+        found = await self.engine.scan(everything, rows_max=5000)
+        self.keys = [Key(row.partition, row.row) for row in found]
+        self.read = 0
+
+    async def commit(self, number: int, count: int = 1) -> None:
+        outcome = await self.engine.commit(write_set(b"engine %d" % number, count))
+        assert isinstance(outcome, Committed), outcome
+
+    async def get(self, number: int) -> None:
+        self.read += 1
+        assert await self.engine.get(self.keys[(number * 631 + self.read) % len(self.keys)])
+
+    async def close(self) -> None:
+        await self.engine.close()
+
+
+LAYERS: Final[dict[str, Callable[[str], BareDriver | EngineItself]]] = {
+    "bare": BareDriver,
+    "engine": EngineItself,
+}
+
+
 def operations(options: argparse.Namespace) -> None:
-    with database() as url:
-        tablestone = [sys.executable, "-m", "tablestone", "serve", "--port", "0", "--workers", "1"]
-        server = servers.start_announced(
-            "postgresql", [*tablestone, "--engine", url], constant=False
-        )
-        try:
-            seeded = Seeded(lambda _line: None)
-            print(
-                "| operation | server, a second | bare driver | share, median (rounds) |\n|---|---|---|---|"
+    """Each round measures the four one after the other, and a share is of its own round."""
+    seeded = Seeded(lambda _line: None)
+    schedule = Schedule(options.rounds, options.seconds, 0.5, IN_FLIGHT, 1)
+    serve = [sys.executable, "-m", "tablestone", "serve", "--port", "0", "--workers", "1"]
+
+    with database() as url, contextlib.ExitStack() as started:
+
+        def start(name: str, engine: str) -> Callable[[str, int], float]:
+            server = servers.start_announced(name, [*serve, "--engine", engine], constant=False)
+            started.callback(server.stop)
+            return lambda operation, number: (
+                generator.run(
+                    server, job_of(BY_NAME[operation], server, seeded, schedule, number)
+                ).per_second
             )
-            for name in OPERATIONS:
-                schedule = Schedule(options.rounds, options.seconds, 0.5, IN_FLIGHT, 1)
-                ours, bare = [], []
-                for number in range(options.rounds + 1):
-                    job = job_of(BY_NAME[name], server, seeded, schedule, number)
-                    ours.append(generator.run(server, job).per_second)
-                    told = subprocess.run(
-                        [
-                            *(sys.executable, "-m", "bench.postgresql", "bare", "--url", url),
-                            *("--operation", name, "--seconds", str(options.seconds)),
-                        ],
-                        check=True,
-                        capture_output=True,
-                        text=True,
-                    )
-                    bare.append(float(told.stdout))
-                del ours[0], bare[0]  # the first round is not counted
-                shares = [mine / theirs for mine, theirs in zip(ours, bare, strict=True)]
-                print(
-                    f"| {name} | {statistics.median(ours):,.0f} | {statistics.median(bare):,.0f} "
-                    f"| {statistics.median(shares):.0%} ({min(shares):.0%} to {max(shares):.0%}) |",
-                    flush=True,
+
+        def in_process(layer: str) -> Callable[[str, int], float]:
+            command = [sys.executable, "-m", "bench.postgresql", layer, "--url", url]
+            command += ["--seconds", str(options.seconds), "--operation"]
+            return lambda operation, _number: float(
+                subprocess.run([*command, operation], check=True, stdout=subprocess.PIPE).stdout
+            )
+
+        measured = {
+            "server": start("postgresql", url),
+            "bare driver": in_process("bare"),
+            "engine": in_process("engine"),
+            "server in memory": start("memory", "memory:"),
+        }
+        print("A second, and the share of the bare driver: the median of the rounds.\n")
+        print(f"| operation | {' | '.join(measured)} |\n|---|{'---|' * len(measured)}")
+        for operation in OPERATIONS:
+            rounds = [
+                [measure(operation, number) for measure in measured.values()]
+                for number in range(options.rounds + 1)
+            ][1:]  # the first round is not counted
+            bare_at = [*measured].index("bare driver")
+            cells = [
+                f"{statistics.median(each):,.0f} ({statistics.median(shares):.0%})"
+                for each, shares in zip(
+                    zip(*rounds, strict=True),
+                    zip(*([a / one[bare_at] for a in one] for one in rounds), strict=True),
+                    strict=True,
                 )
-        finally:
-            server.stop()
+            ]
+            print(f"| {operation} | {' | '.join(cells)} |", flush=True)
 
 
-async def bare(options: argparse.Namespace) -> None:
-    driver = BareDriver(options.url)
-    await driver.open(b"bare")
+async def in_this_process(layer: BareDriver | EngineItself, options: argparse.Namespace) -> None:
+    await layer.open()
     calls = {
-        "point-read": driver.get,
-        "insert": driver.commit,
-        "transaction": lambda number: driver.commit(number, 100),
+        "point-read": layer.get,
+        "insert": layer.commit,
+        "transaction": lambda number: layer.commit(number, 100),
     }
     call = calls[options.operation]
     await rate(CONNECTIONS, 0.5, call)
     print(await rate(CONNECTIONS, options.seconds, call))
-    await driver.close()
+    await layer.close()
 
 
 def partition(options: argparse.Namespace) -> None:
@@ -224,7 +277,7 @@ async def drivers(url: str, options: argparse.Namespace) -> None:
         await engine.commit(write_set(b"read", 100))
     await engine.close()
     bare = BareDriver(url)
-    await bare.open(b"bare")
+    await bare.open()
     address = bare.address
     others = [
         await psycopg.AsyncConnection.connect(
@@ -349,7 +402,7 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", choices=("operations", "bare", "partition", *ON_ONE))
+    parser.add_argument("what", choices=("operations", "partition", *ON_ONE, *LAYERS))
     parser.add_argument("--rounds", type=how_many, default=5)
     parser.add_argument("--seconds", type=seconds, default=2.0)
     parser.add_argument("--fillfactor", type=how_many)
@@ -363,8 +416,8 @@ def main() -> None:
         operations(options)
     elif options.what == "partition":
         partition(options)
-    elif options.what == "bare":
-        asyncio.run(bare(options))
+    elif options.what in LAYERS:
+        uvloop.run(in_this_process(LAYERS[options.what](options.url), options))
     else:
         with database() as url:
             asyncio.run(ON_ONE[options.what](url, options))

@@ -17,8 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-COMMAND = str(Path(sys.executable).with_name("tablestone"))
-"""The console script of the environment the tests run in."""
+import pytest
+
+COMMAND = os.environ.get("PROGRAM_UNDER_TEST") or str(Path(sys.executable).with_name("tablestone"))
+"""The console script of the environment the tests run in, or another build, such as that of deploy/standalone."""
+needs_console_script = pytest.mark.skipif(
+    "PROGRAM_UNDER_TEST" in os.environ, reason="the build under test has its own packages"
+)
+"""For a test that changes what the program imports."""
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 20.0
 

@@ -15,6 +15,7 @@ from tablestone.cli.options import (
     SERVER_OPTIONS,
     Option,
 )
+from tablestone.cli.parent_pipe import VARIABLE as PARENT_VARIABLE
 
 PAGE: Final = Path(__file__).parents[1] / "options.md"
 
@@ -119,6 +120,9 @@ An empty variable counts as not set.
 - `{azurite_variable}` is Azurite's own variable, `NAME:KEY1[:KEY2];...`.
   It is read if no other place names an account.
   If it is malformed, all of it is ignored with a warning, as Azurite does.
+- `{parent_variable}`, on Linux, is the number of one end of a pipe or a socket pair.
+  The program that starts the server lets it inherit that end, keeps the other to itself, and writes nothing to it.
+  When that program ends, also by SIGKILL, the server stops as after SIGTERM.
 
 ## Errors
 
@@ -142,6 +146,7 @@ def page() -> str:
         config_flag=CONFIG_FLAG,
         config_variable=CONFIG_VARIABLE,
         azurite_variable=AZURITE_VARIABLE,
+        parent_variable=PARENT_VARIABLE,
         groups="\n\n".join(groups),
         forms="\n".join(map(_of_form, dict.fromkeys(forms))),
         example=EXAMPLE,

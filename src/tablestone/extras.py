@@ -2,14 +2,19 @@
 
 import json
 import shlex
+import sys
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
+from urllib.parse import unquote, urlsplit
+
+IS_FROZEN = getattr(sys, "frozen", False)
+"""Whether PyInstaller built this program, which brings its own Python: docs/decisions/0028-folder.md."""
 
 
 def needs(what: str, package: str, extra: str) -> str:
-    """`what` needs `package`, and the command that installs its extra."""
+    """`what` needs `package`, and the command that installs its extra; a build without Python has no such command."""
+    if IS_FROZEN:
+        return f"{what} needs {package}, which this build leaves out: install the Python package with its extra {extra}"
     return f"{what} needs {package}: {pip_install(extra)}"
 
 
@@ -21,7 +26,7 @@ def pip_install(extras: str) -> str:
     with suppress(PackageNotFoundError):
         text = distribution("tablestone").read_text("direct_url.json")
     origin = json.loads(text or "{}")
-    path = url2pathname(urlsplit(origin.get("url", "")).path)
+    path = unquote(urlsplit(origin.get("url", "")).path)
     if not path or not Path(path).exists():
         path, origin = "tablestone", {}
     editable = "-e " if origin.get("dir_info", {}).get("editable") else ""

@@ -25,7 +25,7 @@ from azure.data.tables import TableServiceClient
 from cli.admin_pages import json_page, page
 from cli.command_line import Ended, tablestone
 from cli.worker_processes import wait_until, workers_of
-from server_process import NotReady, ServerProcess, command_with, start_server
+from server_process import NotReady, ServerProcess, command_with, needs_console_script, start_server
 from stress.archive_kills.run import read_rows
 
 if TYPE_CHECKING:
@@ -269,6 +269,7 @@ def test_check_names_what_differs(served: Served, tmp_path: Path) -> None:
     assert changes.relative_to(archive).as_posix() in ended.stderr
 
 
+@needs_console_script
 def test_a_server_restores_an_empty_directory(served: Served, tmp_path: Path) -> None:
     """It goes on in the life; a directory with data starts as usual, also without the archive."""
     archive, data = tmp_path / "archive", tmp_path / "data"
@@ -419,6 +420,7 @@ def test_an_archive_in_the_data_directory_is_refused(tmp_path: Path) -> None:
         start_server(data, f"--archive={data / 'archive'}")
 
 
+@needs_console_script
 def test_the_extra_is_missing() -> None:
     with mock.patch.dict(sys.modules, {"obstore": None}):
         ended = tablestone("archive", "list", "s3://bucket/tables")

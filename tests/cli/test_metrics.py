@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cli.admin_pages import page
 from cli.worker_processes import connections, wait_until, workers_of
 from own_metrics import OWN_METRICS
-from server_process import ServerProcess
+from server_process import ServerProcess, needs_console_script
 from stress.crash.writers import Connection
 from tablestone.engines.registry import kind_of
 from tablestone.extras import pip_install
@@ -178,6 +178,7 @@ def test_changes_and_how_far_readers_are_behind(
     assert value(server, "changes_lag_seconds") < value(server, "changes_oldest_seconds")
 
 
+@needs_console_script
 def test_without_the_library_only_metrics_are_missing(
     private_server: StartServer, tmp_path: Path
 ) -> None:

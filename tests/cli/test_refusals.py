@@ -14,7 +14,7 @@ import pytest
 
 import tablestone
 from certificates import key_pem, make_key, write_pair
-from server_process import COMMAND, ServerProcess, clean_environment
+from server_process import COMMAND, ServerProcess, clean_environment, needs_console_script
 from tablestone.cli.main import HOW_IT_RUNS
 from tablestone.engines.sqlite.row_hints import way
 
@@ -152,6 +152,7 @@ def test_no_command_shows_the_commands() -> None:
     assert "serve" in help_text
 
 
+@needs_console_script
 def test_version() -> None:
     told = f"Tablestone {tablestone.__version__}, {HOW_IT_RUNS}, filters in {way()}\n"
     assert run_command("--version") == (0, told, "")

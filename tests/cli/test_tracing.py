@@ -12,7 +12,7 @@ import pytest
 import tablestone
 from cli.trace_collector import CollectedSpan, Collector, collecting
 from cli.worker_processes import wait_until
-from server_process import ServerProcess, clean_environment
+from server_process import ServerProcess, clean_environment, needs_console_script
 from stress.crash.writers import BATCH_TYPE, Connection
 from tablestone.extras import pip_install
 
@@ -201,6 +201,7 @@ def test_a_collector_that_is_gone_costs_no_answer(
     assert server.stop() == 0
 
 
+@needs_console_script
 def test_without_the_package_a_sentence_says_so(
     private_server: StartServer, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -135,6 +136,22 @@ def test_an_odd_answer_is_explained(body: str, path: str, status: str, words: st
     assert words in answer.text
 
 
+def test_a_file_that_needs_a_missing_package_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The builds without Python leave out pyarrow, which reads CSV."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with TableStorage() as storage:
+        answer = send(
+            "POST",
+            "/tables/T/import",
+            OPENED | {"origin": ORIGIN},
+            data={"look": "1"},
+            files={"file": ("rows.csv", b"PartitionKey,RowKey\na,b\n")},
+            connection=parse_connection_string(storage.connection_string),
+        )
+    assert answer.status_code == 501
+    assert "This file needs pyarrow: pip install" in html.unescape(answer.text)
+
+
 def test_an_unknown_type_is_refused() -> None:
     form = {"pk": "p", "rk": "r", "name": "a", "kind": "Nope", "text": "1"}
     answer = send("POST", "/tables/T/new", OPENED | {"origin": ORIGIN}, data=form)
@@ -160,6 +177,23 @@ def test_a_signature_that_the_page_would_disable_is_refused(
     answer = send("POST", "/signature", OPENED | {"origin": ORIGIN}, data=form)
     assert answer.status_code == 400
     assert sentence in answer.text
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [("KeyBasedAuthenticationNotPermitted", 400), ("AuthenticationFailed", 200)]
+)
+def test_no_signature_is_made_with_a_key_that_is_off(code: str, status: int) -> None:
+    said = json.dumps({"odata.error": {"code": code, "message": {"value": ""}}}).encode()
+    with answering(lambda _path: (403, "application/json", said)) as place:
+        answer = send(
+            "POST",
+            "/signature",
+            OPENED | {"origin": ORIGIN},
+            data={"table": "Weather", "may_r": "1"},
+            connection=parse_connection_string(place),
+        )
+    assert answer.status_code == status
+    assert ("every signature made with it" in answer.text) == (status == 400)
 
 
 @pytest.mark.parametrize(

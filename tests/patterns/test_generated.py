@@ -1,10 +1,17 @@
 """The half without asyncio is the one that is generated from the half with it."""
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import azure.data.tables.aio
 import pytest
+from azure.core.credentials import AzureSasCredential
+
+import table_patterns
+import table_patterns.aio
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,3 +36,34 @@ def test_nothing_of_tablestone_is_imported() -> None:
     ).stdout
     assert "'table_patterns.sync.lock'" in said
     assert "'tablestone" not in said
+
+
+CALLS: dict[str, tuple[Any, ...]] = {
+    "IndexedTable": (("Name",),),
+    "LargeValues": (),
+    "ShardedCounter": ("n",),
+    "Lock": ("n",),
+    "bulk_delete": ("",),
+}
+
+
+async def made(call: Any, *arguments: Any) -> None:
+    answer = call(*arguments)
+    if asyncio.iscoroutine(answer):
+        await answer
+
+
+OTHERS: list[tuple[Any, Any]] = [
+    (table_patterns, azure.data.tables.aio.TableClient),
+    (table_patterns.aio, azure.data.tables.TableClient),
+    (table_patterns, azure.data.tables.TableServiceClient),
+]
+
+
+@pytest.mark.parametrize(("half", "client"), OTHERS)
+def test_the_client_of_the_other_half_is_refused(half: Any, client: Any) -> None:
+    names = {"table_name": "T"} if client.__name__ == "TableClient" else {}
+    other = client("http://127.0.0.1:9/a", credential=AzureSasCredential("sig=x"), **names)
+    for name, arguments in CALLS.items():
+        with pytest.raises(TypeError, match=r"is no azure\.data\.tables"):
+            asyncio.run(made(getattr(half, name), other, *arguments))

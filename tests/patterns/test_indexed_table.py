@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -26,7 +26,7 @@ from azure.data.tables import (
 
 from patterns.conftest import Half
 from patterns.stopping import Stopped, stopped_at
-from table_patterns import Checked, Conflicts, IndexedTable, KeyPartError, OutcomeUnknown
+from table_patterns import Built, Checked, Conflicts, IndexedTable, KeyPartError, OutcomeUnknown
 from tablestone.testing.storage import StorageAccount, TableStorage
 
 SMITH = {"PartitionKey": "sales", "RowKey": "1", "Name": "Smith", "City": "Oslo", "Age": 5}
@@ -35,6 +35,12 @@ SMITH = {"PartitionKey": "sales", "RowKey": "1", "Name": "Smith", "City": "Oslo"
 def people(half: Half, **options: Any) -> tuple[Any, Any]:
     table = half.table(**options)
     return table, half.IndexedTable(table, near=("Name",), far=("City", "Age"))
+
+
+def places(table: Any) -> list[tuple[str, str]]:
+    """The keys of the index entities."""
+    keys = [(entity["PartitionKey"], entity["RowKey"]) for entity in table.list_entities()]
+    return [place for place in keys if "~" in (place[0][0], place[1][0])]
 
 
 def rows(found: Iterator[Any]) -> list[str]:
@@ -318,12 +324,65 @@ def test_entities_from_before_are_taken_over(half: Half) -> None:
     for number in range(5):
         table.create_entity({**SMITH, "RowKey": str(number)})
     assert len(indexed.check().missing) == 15
-    assert indexed.build() == 5
+    told: list[Built] = []
+    assert indexed.build(progress=told.append) == Built(5, 0)
+    assert told == [Built(number) for number in range(1, 6)]
     assert indexed.check() == Checked(5, [], [])
-    assert indexed.build() == 0
+    assert indexed.build() == Built(0, 0)
     wider = half.IndexedTable(table, near=("Name", "Age"), far=("City",))
-    assert wider.build() == 5
+    assert wider.build() == Built(5)
     assert wider.check() == Checked(5, [], [])
+
+
+def test_a_build_leaves_out_what_others_keep_changing(
+    table_account: StorageAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on with the others."""
+    table, indexed = people(Half(None, table_account.connection_string))
+    for number in range(3):
+        table.create_entity({**SMITH, "RowKey": str(number)})
+    submit = TableClient.submit_transaction
+
+    def after_another_writer(client: TableClient, operations: Any, **options: Any) -> Any:
+        if operations[0][1]["RowKey"] == "1":
+            table.upsert_entity({**SMITH, "RowKey": "1"})
+        return submit(client, operations, **options)
+
+    monkeypatch.setattr(TableClient, "submit_transaction", after_another_writer)
+    assert indexed.build() == Built(2, 1)
+    monkeypatch.undo()
+    assert indexed.build() == Built(1, 0)
+    assert indexed.check() == Checked(3, [], [])
+
+
+def test_a_build_names_the_entity_that_cannot_be_indexed(half: Half) -> None:
+    table, indexed = people(half)
+    table.create_entity({**SMITH, "RowKey": "x" * 510})
+    with pytest.raises(KeyPartError, match=r"The entity sales, x{510}: .*more than 512"):
+        indexed.build()
+
+
+def test_what_others_have_left_wrong_is_repaired(half: Half) -> None:
+    """Somebody else changed an entity, deleted index entities, and left one for an entity that never was."""
+    table, indexed = people(half)
+    for number in range(3):
+        indexed.insert({**SMITH, "RowKey": str(number)})
+    table.update_entity({**SMITH, "RowKey": "0", "Name": "Jones", "City": "Rome"})
+    for place in sorted(places(table))[::3]:
+        table.delete_entity(*place)
+    table.create_entity({"PartitionKey": "~index!City!sRome", "RowKey": "sales!9"})
+    before = indexed.check()
+    assert before.missing
+    assert before.wrong
+    assert indexed.repair() == before
+    assert indexed.check() == Checked(3, [], [])
+
+
+def test_a_foreign_row_does_not_stop_a_sweep(half: Half) -> None:
+    table, indexed = people(half)
+    for row in ("~outbox!", "~outbox!1!2!3", "~outbox!1!0123456789abcdef"):
+        table.create_entity({"PartitionKey": "sales", "RowKey": row})
+    assert indexed.sweep(given_up_after=timedelta(seconds=-60)) == 0
 
 
 REFUSED = [
@@ -353,6 +412,12 @@ def test_what_cannot_be_is_refused_before_a_write(
 def test_names_of_indexes_are_few_and_different(half: Half, names: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="Give 1 to 15 properties"):
         half.IndexedTable(half.table(), near=names)
+
+
+def test_a_name_is_no_tuple_of_names(half: Half) -> None:
+    for index in ("near", "far"):
+        with pytest.raises(TypeError, match="Give tuples of names"):
+            half.IndexedTable(half.table(), **{index: "Name"})
 
 
 def test_a_table_that_is_not_there_is_an_error(half: Half) -> None:

@@ -127,3 +127,11 @@ def test_a_release_that_another_holder_came_before_is_told(
         assert lock.release(held) is False
         with pytest.raises(LockNotAcquired):
             lock.acquire()
+
+
+@pytest.mark.parametrize("name", ["shards", "count", "id!1"])
+def test_a_lock_may_lie_beside_a_counter(half: Half, name: str) -> None:
+    table = half.table()
+    half.ShardedCounter(table, "locks").create(1)
+    assert half.Lock(table, name).acquire().number == 1
+    half.ShardedCounter(table, "locks").increment()

@@ -39,10 +39,10 @@ def keys_of(table: Any) -> set[tuple[str, str]]:
 
 def test_what_a_filter_finds_is_deleted(half: Half) -> None:
     table = half.table()
-    fill(table)
+    fill(table, rows=130)
     seen: list[Deleted] = []
     done = half.bulk_delete(table, "Value ge 20", progress=seen.append)
-    assert done == Deleted(690, 690) == seen[-1]
+    assert done == Deleted(330, 330) == seen[-1]
     assert [each.deleted for each in seen] == sorted(each.deleted for each in seen)
     assert {row for _, row in keys_of(table)} == {f"{row:04}" for row in range(20)}
     assert half.bulk_delete(table, "").deleted == 60
@@ -56,10 +56,10 @@ def test_a_lost_answer_deletes_nothing_else(
     half: Half, table_storage: TableStorage, fault: dict[str, str]
 ) -> None:
     table = half.table(retry_backoff_factor=0.01)
-    fill(table, 2)
+    fill(table, 2, 105)
     table_storage.faults.add(operation="EntityGroupTransaction", count=2, **fault)
-    assert half.bulk_delete(table, "Value lt 240").deleted == 480
-    assert len(keys_of(table)) == 20
+    assert half.bulk_delete(table, "Value lt 102").deleted == 204
+    assert len(keys_of(table)) == 6
 
 
 def test_an_entity_that_changed_is_asked_again(
@@ -108,6 +108,9 @@ def test_a_wrong_filter_deletes_nothing(half: Half) -> None:
     fill(table, 1, 5)
     with pytest.raises(HttpResponseError, match="InvalidInput"):
         half.bulk_delete(table, "Value ge")
+    assert len(keys_of(table)) == 5
+    with pytest.raises(TypeError, match="None is no filter"):
+        half.bulk_delete(table, None)
     assert len(keys_of(table)) == 5
 
 

@@ -8,7 +8,7 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 from azure.data.tables import TableServiceClient
 
 from patterns.conftest import Half
-from table_patterns import AnotherSize, KeyPartError, ShardedCounter
+from table_patterns import AnotherSize, KeyPartError, NotCreated, ShardedCounter
 from tablestone.testing.storage import StorageAccount, TableStorage
 
 
@@ -92,7 +92,7 @@ def test_the_number_of_shards_is_fixed(half: Half) -> None:
 
 
 def test_a_counter_that_was_not_created_is_an_error(half: Half) -> None:
-    with pytest.raises(ResourceNotFoundError):
+    with pytest.raises(NotCreated, match="There is no counter none: create it once"):
         half.ShardedCounter(half.table(), "none").increment()
     counter = half.ShardedCounter(half.table(), "visits")
     counter.create()
@@ -147,3 +147,12 @@ def test_a_name_without_room_for_its_shards_is_refused(half: Half) -> None:
     with pytest.raises(KeyPartError, match="more than 512"):
         half.ShardedCounter(table, "x" * 510).create()
     assert list(table.list_entities()) == []
+
+
+def test_a_shard_does_not_go_over_int64(half: Half) -> None:
+    counter = half.ShardedCounter(half.table(), "visits")
+    counter.create(1)
+    counter.increment(2**63 - 1)
+    with pytest.raises(OverflowError, match="does not fit"):
+        counter.increment()
+    assert counter.total() == 2**63 - 1

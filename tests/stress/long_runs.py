@@ -1,6 +1,7 @@
 """The log of long runs, `docs/long-runs.csv`: a row for each, with its date, its commit, how it ended and what it said.
 
 python -m tests.stress.long_runs add RUN STATUS "LAST LINE"    # `.ci/long` does, after each of its steps
+python -m tests.stress.long_runs add RUN skipped REASON        # and for each that it skips
 python -m tests.stress.long_runs last "planted bugs"           # the commit of the last one that passed
 """
 
@@ -15,14 +16,15 @@ ROOT: Final = Path(__file__).parents[2]
 LOG: Final = ROOT / "docs" / "long-runs.csv"
 COLUMNS: Final = ("run", "date", "commit", "ended", "result")
 PASSED: Final = "passed"
+SKIPPED: Final = "skipped"
 
 
-def add(run: str, status: int, result: str, log: Path = LOG) -> None:
+def add(run: str, status: str, result: str, log: Path = LOG) -> None:
     """Append a row. The commit of a tree with changes is marked: nobody else can repeat that run."""
     commit = _git("rev-parse", "--short=8", "HEAD")
     if _git("status", "--porcelain", "--untracked-files=no", "--", ":!docs/long-runs.csv"):
         commit += " with changes"
-    ended = f"failed ({status})" if status else PASSED
+    ended = {"0": PASSED, SKIPPED: SKIPPED}.get(status, f"failed ({status})")
     with log.open("a", newline="") as file:
         csv.writer(file, lineterminator="\n").writerow(
             (run, datetime.now(UTC).date().isoformat(), commit, ended, result)
@@ -44,8 +46,8 @@ def _git(*words: str) -> str:
 
 def main(arguments: list[str]) -> int:
     match arguments:
-        case ["add", run, status, result] if status.isdecimal():
-            add(run, int(status), result)
+        case ["add", run, status, result] if status.isdecimal() or status == SKIPPED:
+            add(run, status, result)
         case ["last", run]:
             print(last(run))
         case _:

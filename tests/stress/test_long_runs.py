@@ -24,9 +24,11 @@ def test_the_commit_of_the_last_run_that_passed(rows: str, commit: str, tmp_path
     assert long_runs.last("a", log) == commit
 
 
-@pytest.mark.parametrize(("status", "ended"), [(0, "passed"), (3, "failed (3)")])
+@pytest.mark.parametrize(
+    ("status", "ended"), [("0", "passed"), ("3", "failed (3)"), ("skipped", "skipped")]
+)
 def test_a_run_is_added(
-    status: int, ended: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    status: str, ended: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A copy of the checkout has no git.
     monkeypatch.setattr(long_runs, "_git", lambda *words: "c1" * (words[0] == "rev-parse"))

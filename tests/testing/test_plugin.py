@@ -243,6 +243,18 @@ def test_a_run_may_refuse_every_unknown_version(tmp_path: Path) -> None:
     assert "1 passed" in run.output, run.output
 
 
+def test_entities_of_2_mib_are_an_option(tmp_path: Path) -> None:
+    test_file = """
+        def test_large(table_client):
+            large = "x" * 1_000_000
+            table_client.create_entity({"PartitionKey": "p", "RowKey": "1", "Value": large})
+            assert table_client.get_entity("p", "1")["Value"] == large
+    """
+    run = run_pytest(tmp_path, test_file, options='tablestone_entity_size = "2MiB"')
+    assert "1 passed" in run.output, run.output
+    assert "1 failed" in run_pytest(tmp_path, test_file).output
+
+
 def test_a_test_may_restore_a_snapshot_without_its_account(tmp_path: Path) -> None:
     test_file = """
         import pytest
@@ -285,6 +297,10 @@ def test_a_project_that_asks_for_nothing_loads_nothing(tmp_path: Path) -> None:
         (
             'tablestone_any_version = "all"',
             "tablestone_any_version is 'all': use one of later, true, false.",
+        ),
+        (
+            'tablestone_entity_size = "3MiB"',
+            "tablestone_entity_size is '3MiB': use one of 1MiB, 2MiB.",
         ),
         (
             'tablestone_engine = "sqlite:/proc/no"',

@@ -9,12 +9,13 @@ from table_patterns.errors import (
     Conflicts,
     LockLost,
     LockNotAcquired,
+    NotCreated,
     OutcomeUnknown,
     PatternError,
     ValueDamaged,
 )
 from table_patterns.keys import CompositeKey, KeyPartError, Padded, ReverseTicks
-from table_patterns.results import Checked, Copied, Deleted, Held, Swept
+from table_patterns.results import Built, Checked, Copied, Deleted, Held, Swept
 from table_patterns.sync.indexed_table import IndexedTable
 from table_patterns.sync.large_value import LargeValues
 from table_patterns.sync.lock import Lock
@@ -23,6 +24,7 @@ from table_patterns.sync.sharded_counter import ShardedCounter
 
 __all__ = [
     "AnotherSize",
+    "Built",
     "Checked",
     "CompositeKey",
     "Conflicts",
@@ -37,6 +39,7 @@ __all__ = [
     "Lock",
     "LockLost",
     "LockNotAcquired",
+    "NotCreated",
     "OutcomeUnknown",
     "Padded",
     "PatternError",

@@ -25,5 +25,9 @@ class AnotherSize(PatternError):
     """A counter of this name has another number of shards, which cannot change."""
 
 
+class NotCreated(PatternError):
+    """There is no counter of this name."""
+
+
 class Conflicts(PatternError):
     """Other clients changed the entity each time that this one tried."""

@@ -17,6 +17,14 @@ class Checked:
 
 
 @dataclass(frozen=True)
+class Built:
+    """Entities that have all their index entities now, and those that other writers kept changing: build again."""
+
+    built: int = 0
+    left: int = 0
+
+
+@dataclass(frozen=True)
 class Deleted:
     """How many entities were found, and what became of them."""
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from tablestone.extras import needs
+from tablestone.extras import IS_FROZEN, needs
 from tablestone.sigint import SigintEndsProcess
 from tablestone.tools.errors import TransferRefused
 
@@ -56,6 +56,7 @@ SERVER_COMMANDS: Final = (
     ListedCommand(
         "expiry", "Let entities of a table expire: hide them at once, and remove them later."
     ),
+    ListedCommand("health", "Ask a running server whether it is ready."),
     ListedCommand("index", "Make, list, check and drop indexes of tables."),
     _tool("insight", "Show hot partitions and scanning queries of a server."),
     ListedCommand("postgresql", "Prepare and fill a schema of a PostgreSQL database."),
@@ -136,6 +137,8 @@ class Commands(click.Group):
                 formatter.write_dl(
                     [(each.name, each.summary) for each in listed if not each.hidden]
                 )
+        if IS_FROZEN:
+            return
         others = [
             f"'{each.extra}' for {each.name}"
             for each in COMMANDS.values()

@@ -20,6 +20,8 @@ import click
 
 from tablestone import __version__, limits
 from tablestone.cli.command_list import Commands
+from tablestone.cli.parent_pipe import end_with_parent
+from tablestone.extras import IS_FROZEN
 from tablestone.tools.errors import TransferFailed, TransferRefused
 
 if TYPE_CHECKING:
@@ -110,7 +112,11 @@ def _show_version(context: click.Context, _option: click.Parameter, is_asked: bo
     if is_asked and not context.resilient_parsing:
         from tablestone.engines.sqlite.row_hints import way  # noqa: PLC0415 - loads SQLite
 
-        click.echo(f"Tablestone {__version__}, {HOW_IT_RUNS}, filters in {way()}")
+        build = ""
+        if IS_FROZEN:
+            # The builders of what users download write it: folder, one file, npm, image or Debian.
+            build = f", {Path(sys.executable).with_name('BUILD').read_text('utf-8').strip()} build"
+        click.echo(f"Tablestone {__version__}, {HOW_IT_RUNS}, filters in {way()}{build}")
         context.exit()
 
 
@@ -127,6 +133,7 @@ def _show_version(context: click.Context, _option: click.Parameter, is_asked: bo
 )
 def commands() -> None:
     """The Azure Table service as software anyone can run."""
+    end_with_parent(os.environ)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

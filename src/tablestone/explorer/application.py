@@ -39,6 +39,7 @@ from tablestone.explorer.page_templates import (
     path_of_account,
     problem_page,
 )
+from tablestone.extras import needs
 from tablestone.tools.connection import Connection, Scheme
 from tablestone.tools.errors import ServiceError, TransferFailed, TransferRefused, Unreachable
 
@@ -201,6 +202,11 @@ def _expired(connection: Connection, error: ServiceError) -> str:
     return "" if end is None else f" The shared access signature has expired: it ended at {end}."
 
 
+def _missing_package(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ModuleNotFoundError)
+    return problem_page(request, f"{needs('This file', str(error.name), 'tools')}.", 501)
+
+
 def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if isinstance(request.scope.get("endpoint"), StaticFiles):
@@ -213,6 +219,7 @@ def _http_error(request: Request, error: Exception) -> Response:
 
 _ERROR_PAGES: Final[Mapping[Any, Any]] = {
     **dict.fromkeys((ServiceError, Unreachable, TransferFailed, TransferRefused), _failure),
+    ModuleNotFoundError: _missing_package,
     HTTPException: _http_error,
     Exception: lambda request, _error: problem_page(
         request, "The explorer failed; its log says why.", 500

@@ -26,8 +26,15 @@ from tablestone.model.shared_access import (
     key_range_problem,
     parse_instant,
 )
-from tablestone.tools.connection import Scheme
-from tablestone.tools.errors import FieldRefused, ServiceError, TransferRefused
+from tablestone.tools.client import TableEndpoint
+from tablestone.tools.connection import Connection, Scheme
+from tablestone.tools.errors import (
+    FieldRefused,
+    ServiceError,
+    TransferFailed,
+    TransferRefused,
+    Unreachable,
+)
 
 PERMISSIONS: Final = {
     letter: word for letter, word in ACCOUNT_PERMISSIONS.items() if word != "process messages"
@@ -109,8 +116,24 @@ def make(request: Request, form: PostedForm) -> Response:
     else:
         everything = ResourceTypes(service=True, container=True, object=True)
         text = generate_account_sas(credential, everything, letters, **limits)
+    if _is_key_off(connection):
+        raise TransferRefused(
+            f"The shared key of {connection.account} is off, so the service refuses every signature made with it."
+        )
     url = f"{connection.url}/{table}?{text}"
     return page(request, "signature_made.html", signed_url=url, lines=explained(text, now))
+
+
+def _is_key_off(connection: Connection) -> bool:
+    """Ask with the key: beside a server, the explorer itself does not need it."""
+    with TableEndpoint(connection, is_asked_once=True, agent="tablestone-explorer") as endpoint:
+        try:
+            next(endpoint.table_names(), None)
+        except ServiceError as error:
+            return error.code == "KeyBasedAuthenticationNotPermitted"
+        except (Unreachable, TransferFailed):
+            pass
+    return False
 
 
 def explain(request: Request, form: PostedForm) -> Response:

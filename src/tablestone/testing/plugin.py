@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pytest
 
 from tablestone.extras import needs
+from tablestone.limits import ENTITY_SIZES
 from tablestone.wire.versions import UnknownVersions
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ ENGINE_OPTION: Final = "tablestone_engine"
 SCOPE_OPTION: Final = "tablestone_account_scope"
 REALISM_OPTION: Final = "tablestone_realism"
 ANY_VERSION_OPTION: Final = "tablestone_any_version"
+ENTITY_SIZE_OPTION: Final = "tablestone_entity_size"
 ANY_VERSIONS: Final = tuple(form.value for form in UnknownVersions)
 SCOPES: Final = ("function", "class", "module", "package", "session")
 REQUESTS_SHOWN_MAX: Final = 20
@@ -63,6 +65,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=UnknownVersions.LATER.value,
     )
     parser.addini(
+        ENTITY_SIZE_OPTION,
+        f"the largest entity, as --entity-size: {' or '.join(ENTITY_SIZES)}",
+        default=next(iter(ENTITY_SIZES)),
+    )
+    parser.addini(
         SCOPE_OPTION, f"what has an account of its own: {', '.join(SCOPES)}", default="function"
     )
 
@@ -82,7 +89,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.getini(REALISM_OPTION)
     except (ValueError, pytest.UsageError):
         raise pytest.UsageError(f"{REALISM_OPTION} is neither true nor false.") from None
-    for option, words in ((SCOPE_OPTION, SCOPES), (ANY_VERSION_OPTION, ANY_VERSIONS)):
+    for option, words in (
+        (SCOPE_OPTION, SCOPES),
+        (ANY_VERSION_OPTION, ANY_VERSIONS),
+        (ENTITY_SIZE_OPTION, ENTITY_SIZES),
+    ):
         if (word := config.getini(option)) not in words:
             raise pytest.UsageError(f"{option} is {word!r}: use one of {', '.join(words)}.")
 
@@ -105,6 +116,7 @@ def table_storage(request: pytest.FixtureRequest) -> Iterator[TableStorage]:
             engine=request.config.getini(ENGINE_OPTION),
             realism=request.config.getini(REALISM_OPTION),
             any_version=request.config.getini(ANY_VERSION_OPTION),
+            entity_size=request.config.getini(ENTITY_SIZE_OPTION),
         ).start()
     except (StorageRefused, EngineRefused) as refused:
         pytest.fail(f"{ENGINE_OPTION}: {refused}", pytrace=False)

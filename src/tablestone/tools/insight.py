@@ -8,7 +8,7 @@ import http.client
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Final
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from tablestone.advice.filter_shape import NoShape, read_shape
 from tablestone.advice.workload import PartitionUse, QueryUse, TableUse, Workload, WriteUse, form_of
@@ -23,7 +23,8 @@ from tablestone.insight.report import (
 )
 from tablestone.model.edm import EdmType
 from tablestone.query.plan import PlanKind
-from tablestone.tools.errors import TransferFailed, TransferRefused
+from tablestone.tools.admin_address import admin_address
+from tablestone.tools.errors import TransferFailed
 from tablestone.tools.progress import shown_count
 
 ANSWER_SECONDS_MAX: Final = 30
@@ -55,18 +56,6 @@ def ask_for_insight(
             return InsightReport.from_json(text), text
     raise TransferFailed(
         f"{shown} answers, but not with insight: give the port of --admin of the server, not that of the tables."
-    )
-
-
-def admin_address(admin: str) -> tuple[str, int]:
-    """The host and the port of `[HOST:]PORT`, or of a URL; `TransferRefused` for any other text."""
-    text = admin if "://" in admin else f"//{admin if ':' in admin else f'127.0.0.1:{admin}'}"
-    with suppress(ValueError):
-        parts = urlsplit(text)
-        if parts.hostname and parts.port and parts.scheme in ("", "http"):
-            return parts.hostname, parts.port
-    raise TransferRefused(
-        f"--admin must be PORT or HOST:PORT, such as 10003 or 127.0.0.1:10003, not {admin!r}."
     )
 
 

@@ -5,9 +5,10 @@ from table_patterns.aio.large_value import LargeValues
 from table_patterns.aio.lock import Lock
 from table_patterns.aio.partitions import bulk_delete, copy_partition
 from table_patterns.aio.sharded_counter import ShardedCounter
-from table_patterns.results import Checked, Copied, Deleted, Held, Swept
+from table_patterns.results import Built, Checked, Copied, Deleted, Held, Swept
 
 __all__ = [
+    "Built",
     "Checked",
     "Copied",
     "Deleted",

@@ -4,6 +4,7 @@ import asyncio
 import random
 from typing import Any, Final
 
+from azure.core import MatchConditions
 from azure.core.exceptions import (
     HttpResponseError,
     ResourceNotFoundError,
@@ -17,6 +18,13 @@ FAILED: Final = (HttpResponseError, ServiceRequestError, ServiceResponseError, O
 """What the client raises. Where the answer to a transaction is cut, the errors of its transport are not wrapped."""
 UNANSWERED_MAX: Final = 5
 PAUSE_SECONDS: Final = 0.2
+
+
+def require_client(table: TableClient) -> TableClient:
+    """The table; raises `TypeError` for what is no client of this half of the library."""
+    if not isinstance(table, TableClient):
+        raise TypeError(f"{table!r} is no {TableClient.__module__}.{TableClient.__name__}.")
+    return table
 
 
 async def stored_entity(
@@ -40,6 +48,20 @@ def is_of_table(error: BaseException) -> bool:
 def is_refused(error: BaseException, *statuses: int) -> bool:
     """Whether the service answered one of these statuses, so that nothing was written; not because of the table."""
     return getattr(error, "status_code", None) in statuses and not is_of_table(error)
+
+
+def etag_of(entity: TableEntity | None) -> str | None:
+    return None if entity is None else str(entity.metadata["etag"])
+
+
+def if_unchanged(etag: str | None) -> dict[str, Any]:
+    """The options of a write that is refused if others have written since."""
+    return {"etag": etag, "match_condition": MatchConditions.IfNotModified}
+
+
+def quoted(text: str) -> str:
+    """For a filter, between single quotes."""
+    return text.replace("'", "''")
 
 
 async def pause_after(error: Exception, unanswered: int) -> int:

@@ -12,7 +12,14 @@ from uuid import uuid4
 from azure.data.tables import TableEntity, UpdateMode
 from azure.data.tables.aio import TableClient
 
-from table_patterns.aio.answers import FAILED, is_refused, pause_after, stored_entity
+from table_patterns.aio.answers import (
+    FAILED,
+    is_refused,
+    pause_after,
+    quoted,
+    require_client,
+    stored_entity,
+)
 from table_patterns.aio.partitions import bulk_delete
 from table_patterns.errors import Conflicts, OutcomeUnknown, ValueDamaged
 from table_patterns.keys import CompositeKey, KeyPartError, Padded
@@ -42,7 +49,7 @@ class LargeValues:
     """
 
     def __init__(self, table: TableClient) -> None:
-        self._table = table
+        self._table = require_client(table)
 
     async def put(
         self, partition_key: str, row_key: str, value: bytes | str | Mapping[str, Any]
@@ -157,7 +164,7 @@ class LargeValues:
         gets `OutcomeUnknown`.
         """
         where = (
-            f"PartitionKey eq '{_quoted(partition_key)}' and " if partition_key is not None else ""
+            f"PartitionKey eq '{quoted(partition_key)}' and " if partition_key is not None else ""
         )
         writers = parts = 0
         clock = ServiceTime()
@@ -199,7 +206,7 @@ class LargeValues:
 
 def _parts_filter(partition_key: str, row_key: str, version: str) -> str:
     parts = _PART.filter("RowKey", row_key, version)
-    return f"PartitionKey eq '{_quoted(partition_key)}' and {parts}"
+    return f"PartitionKey eq '{quoted(partition_key)}' and {parts}"
 
 
 def _chunks(data: bytes) -> dict[str, bytes]:
@@ -212,7 +219,3 @@ def _chunks(data: bytes) -> dict[str, bytes]:
 
 def _joined(row: TableEntity) -> bytes:
     return b"".join(row[name] for name in _CHUNKS if name in row)
-
-
-def _quoted(text: str) -> str:
-    return text.replace("'", "''")

@@ -11,11 +11,18 @@ from time import monotonic
 from typing import Any, Final
 from uuid import uuid4
 
-from azure.core import MatchConditions
 from azure.data.tables import EdmType, EntityProperty, TableEntity, UpdateMode
 from azure.data.tables.aio import TableClient
 
-from table_patterns.aio.answers import FAILED, is_refused, pause_after, stored_entity
+from table_patterns.aio.answers import (
+    FAILED,
+    etag_of,
+    if_unchanged,
+    is_refused,
+    pause_after,
+    require_client,
+    stored_entity,
+)
 from table_patterns.errors import LockLost, LockNotAcquired
 from table_patterns.keys import CompositeKey
 from table_patterns.results import Held
@@ -23,7 +30,8 @@ from table_patterns.service_time import ServiceTime
 
 PAUSE_SECONDS: Final = 0.5
 SECONDS_MAX: Final = 30 * 24 * 3600
-_KEY: Final = CompositeKey(str)
+_KEY: Final = CompositeKey(str, prefix="lock!")
+"""A counter may have rows in the same partition."""
 
 
 class Lock:
@@ -38,8 +46,9 @@ class Lock:
     ) -> None:
         if not 0 < seconds <= SECONDS_MAX:
             raise ValueError(f"A lock is held for more than 0 seconds, and at most {SECONDS_MAX}.")
-        self._table = table
+        self._table = require_client(table)
         self._keys = {"PartitionKey": partition_key, "RowKey": _KEY.encode(name)}
+        self._name = name
         self._seconds = seconds
 
     async def acquire(self, wait_seconds: float = 0) -> Held:
@@ -48,13 +57,18 @@ class Lock:
         while True:
             clock = ServiceTime()
             stored = await self._stored(clock)
-            if stored is None or self._is_free(stored, clock):
-                held = await self._take(stored)
+            if (
+                stored is None
+                or not stored["Token"]
+                or clock.is_older(stored, timedelta(seconds=stored["Seconds"]))
+            ):
+                number = stored["Number"].value + 1 if stored else 1
+                held = await self._write(stored, number, uuid4().hex)
                 if held is not None and held.seconds_left > 0:
                     return held
             left = deadline - monotonic()
             if left <= 0:
-                raise LockNotAcquired(f"Another client holds {self._keys['RowKey']}.")
+                raise LockNotAcquired(f"Another client holds {self._name}.")
             await asyncio.sleep(min(left, PAUSE_SECONDS * random.uniform(0.5, 1)))
 
     async def renew(self, held: Held) -> Held:
@@ -64,9 +78,7 @@ class Lock:
             again = await self._write(stored, held.number, uuid4().hex)
             if again is not None:
                 return again
-        raise LockLost(
-            f"Another client has taken {self._keys['RowKey']} since number {held.number}."
-        )
+        raise LockLost(f"Another client has taken {self._name} since number {held.number}.")
 
     async def release(self, held: Held) -> bool:
         """Give the lock back; returns whether it was still this holder's."""
@@ -78,13 +90,6 @@ class Lock:
     async def _stored(self, clock: ServiceTime) -> TableEntity | None:
         keys = self._keys["PartitionKey"], self._keys["RowKey"]
         return await stored_entity(self._table, *keys, raw_response_hook=clock)
-
-    def _is_free(self, stored: TableEntity, clock: ServiceTime) -> bool:
-        return not stored["Token"] or clock.is_older(stored, timedelta(seconds=stored["Seconds"]))
-
-    async def _take(self, stored: TableEntity | None) -> Held | None:
-        number = stored["Number"].value + 1 if stored else 1
-        return await self._write(stored, number, uuid4().hex)
 
     async def _write(self, stored: TableEntity | None, number: int, token: str) -> Held | None:
         """Write if nobody has written since. None if somebody has."""
@@ -102,12 +107,8 @@ class Lock:
                 if stored is None:
                     await self._table.create_entity(entity)
                 else:
-                    await self._table.update_entity(
-                        entity,
-                        UpdateMode.REPLACE,
-                        etag=stored.metadata["etag"],
-                        match_condition=MatchConditions.IfNotModified,
-                    )
+                    condition = if_unchanged(etag_of(stored))
+                    await self._table.update_entity(entity, UpdateMode.REPLACE, **condition)
                 return written
             except FAILED as error:
                 refused = is_refused(error, 409, 412)
@@ -117,9 +118,5 @@ class Lock:
             now = await self._stored(ServiceTime())
             if now is not None and (now["Token"], now["Number"].value) == (token, number):
                 return written
-            if refused or _etag_of(now) != _etag_of(stored):
+            if refused or etag_of(now) != etag_of(stored):
                 return None
-
-
-def _etag_of(stored: TableEntity | None) -> str | None:
-    return None if stored is None else str(stored.metadata["etag"])

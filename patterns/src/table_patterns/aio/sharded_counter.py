@@ -7,14 +7,21 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import uuid4
 
-from azure.core import MatchConditions
 from azure.core.exceptions import ResourceExistsError
 from azure.data.tables import EdmType, EntityProperty, UpdateMode
 from azure.data.tables.aio import TableClient
 
-from table_patterns.aio.answers import FAILED, is_refused, pause_after, stored_entity
+from table_patterns.aio.answers import (
+    FAILED,
+    etag_of,
+    if_unchanged,
+    is_refused,
+    pause_after,
+    require_client,
+    stored_entity,
+)
 from table_patterns.aio.partitions import bulk_delete
-from table_patterns.errors import AnotherSize, Conflicts
+from table_patterns.errors import AnotherSize, Conflicts, NotCreated
 from table_patterns.keys import CompositeKey, Padded
 from table_patterns.service_time import MARGIN, ServiceTime
 
@@ -35,7 +42,7 @@ class ShardedCounter:
     """
 
     def __init__(self, table: TableClient, name: str) -> None:
-        self._table = table
+        self._table = require_client(table)
         self._name = name
         self._shards = 0
 
@@ -70,6 +77,8 @@ class ShardedCounter:
         for attempt in range(ATTEMPTS_MAX):
             stored = await stored_entity(self._table, partition, _COUNT_ROW)
             value = (stored["Value"].value if stored else 0) + by
+            if not -(1 << 63) <= value < 1 << 63:
+                raise OverflowError(f"{value} does not fit into a shard, an Edm.Int64.")
             count = {
                 "PartitionKey": partition,
                 "RowKey": _COUNT_ROW,
@@ -77,11 +86,8 @@ class ShardedCounter:
             }
             operation: Any = ("create", count)
             if stored:
-                condition = {
-                    "etag": stored.metadata["etag"],
-                    "match_condition": MatchConditions.IfNotModified,
-                }
-                operation = ("update", count, {"mode": UpdateMode.REPLACE, **condition})
+                replace = {"mode": UpdateMode.REPLACE, **if_unchanged(etag_of(stored))}
+                operation = ("update", count, replace)
             try:
                 await self._table.submit_transaction([("create", once), operation])
                 return True
@@ -122,6 +128,8 @@ class ShardedCounter:
 
     async def _size(self) -> int:
         if not self._shards:
-            stored = await self._table.get_entity(_NAME.encode(self._name), "shards")
+            stored = await stored_entity(self._table, _NAME.encode(self._name), "shards")
+            if stored is None:
+                raise NotCreated(f"There is no counter {self._name}: create it once.")
             self._shards = stored["Shards"]
         return self._shards

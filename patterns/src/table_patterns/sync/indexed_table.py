@@ -7,21 +7,30 @@ names what to do, and whoever finds the row later does it again, as often as it 
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-from azure.core import MatchConditions
 from azure.core.exceptions import ResourceExistsError, ResourceModifiedError, ResourceNotFoundError
 from azure.data.tables import EntityProperty, TableClient, TableEntity, UpdateMode
 
 from table_patterns.errors import Conflicts, OutcomeUnknown
-from table_patterns.keys import CompositeKey
-from table_patterns.results import Checked, Place
+from table_patterns.keys import CompositeKey, KeyPartError
+from table_patterns.results import Built, Checked, Place
 from table_patterns.service_time import ServiceTime
-from table_patterns.sync.answers import FAILED, is_of_table, is_refused, pause_after, stored_entity
+from table_patterns.sync.answers import (
+    FAILED,
+    etag_of,
+    if_unchanged,
+    is_of_table,
+    is_refused,
+    pause_after,
+    quoted,
+    require_client,
+    stored_entity,
+)
 
 ATTEMPTS_MAX: Final = 50
 MARKS_KEPT: Final = 8
@@ -47,15 +56,17 @@ class IndexedTable:
     """
 
     def __init__(
-        self, table: TableClient, near: tuple[str, ...] = (), far: tuple[str, ...] = ()
+        self, table: TableClient, near: Sequence[str] = (), far: Sequence[str] = ()
     ) -> None:
         """`near` and `far` are names of properties, at most 15."""
+        if isinstance(near, str) or isinstance(far, str):
+            raise TypeError('Give tuples of names, such as near=("Name",).')
         names = (*near, *far)
         if not 0 < len(set(names)) == len(names) <= INDEXES_MAX:
             raise ValueError(f"Give 1 to {INDEXES_MAX} properties, each once.")
-        self._table = table
-        self._near = near
-        self._far = far
+        self._table = require_client(table)
+        self._near = tuple(near)
+        self._far = tuple(far)
         self._names = f"{','.join(sorted(near))};{','.join(sorted(far))}"
 
     def insert(self, entity: Mapping[str, Any]) -> None:
@@ -103,7 +114,7 @@ class IndexedTable:
             raise ValueError(f"The index on {name} is near: give the partition key.")
         else:
             rows = _NEAR.filter("RowKey", name, value_key)
-            query_filter = f"PartitionKey eq '{_quoted(partition_key)}' and {rows}"
+            query_filter = f"PartitionKey eq '{quoted(partition_key)}' and {rows}"
         for hit in self._table.query_entities(query_filter):
             partition, row = self._entity_of(hit)
             if partition_key is not None and partition != partition_key:
@@ -123,7 +134,7 @@ class IndexedTable:
         done = 0
         outbox = self._table.query_entities(_OUTBOX.filter("RowKey"), raw_response_hook=clock)
         for row in outbox:
-            if not clock.is_older(row, given_up_after):
+            if not clock.is_older(row, given_up_after) or _named_by(row) is None:
                 continue
             if (claimed := self._claim(row)) is not None:
                 self._follow(row, claimed)
@@ -138,28 +149,54 @@ class IndexedTable:
         claim = uuid4().hex
         try:
             claimed = self._table.update_entity(
-                {**row, "Claim": claim}, UpdateMode.REPLACE, **_if_unchanged(_etag_of(row))
+                {**row, "Claim": claim}, UpdateMode.REPLACE, **if_unchanged(etag_of(row))
             )
         except (ResourceModifiedError, ResourceNotFoundError) as error:
             if is_of_table(error):
                 raise
             # The client sends an update again: its first one may have been carried out, and its answer lost.
             now = stored_entity(self._table, row["PartitionKey"], row["RowKey"])
-            return _etag_of(now) if now is not None and now.get("Claim") == claim else None
+            return etag_of(now) if now is not None and now.get("Claim") == claim else None
         return str(claimed["etag"])
 
-    def build(self) -> int:
-        """Write the entities that were there before an index, with their index entities; returns how many."""
-        built = 0
+    def build(self, progress: Callable[[Built], None] = lambda _: None) -> Built:
+        """Write the entities that were there before an index, with their index entities; others may write meanwhile."""
+        so_far = Built()
         for entity in self._entities():
             if entity.get(NAMES) != self._names:
-                keys = entity["PartitionKey"], entity["RowKey"]
-                self._change(*keys, lambda old: dict(old) if old is not None else None)
-                built += 1
-        return built
+                is_built = self._write_again(entity["PartitionKey"], entity["RowKey"])
+                so_far = Built(so_far.built + is_built, so_far.left + (not is_built))
+                progress(so_far)
+        return so_far
+
+    def repair(self) -> Checked:
+        """Check, write what is missing and delete what is wrong; returns what was found. Others may write meanwhile."""
+        checked = self.check()
+        for place in checked.missing:
+            self._write_again(*self._entity_of(_entity_at(place)))
+        for place in checked.wrong:
+            hit = stored_entity(self._table, *place)
+            if hit is not None:
+                entity = stored_entity(self._table, *self._entity_of(hit))
+                if place not in _near_of(entity, *self._near) | _far_of(entity, *self._far):
+                    self._repair(hit)
+        return checked
+
+    def _write_again(self, partition_key: str, row_key: str) -> bool:
+        """Write an entity as it is, with all its index entities; False if other writers change it each time."""
+        try:
+            self._change(partition_key, row_key, lambda old: old and dict(old), is_whole=True)
+        except KeyPartError as error:
+            raise KeyPartError(f"The entity {partition_key}, {row_key}: {error}") from error
+        except (Conflicts, OutcomeUnknown):
+            return False
+        return True
 
     def check(self) -> Checked:
-        """Compare all entities and all index entities; run it while nobody writes. It reads the whole table."""
+        """Compare all entities and all index entities. It reads the whole table, and keeps the keys of the indexes.
+
+        What others change meanwhile may be told as missing or wrong.
+        """
         expected: set[Place] = set()
         entities = 0
         for entity in self._entities():
@@ -183,8 +220,12 @@ class IndexedTable:
         row_key: str,
         make: Callable[[TableEntity | None], dict[str, Any] | None],
         etag: str | None = None,
+        *,
+        is_whole: bool = False,
     ) -> None:
         """Replace the stored entity by what `make` makes of it, with the near indexes and the outbox row.
+
+        `is_whole` writes all its index entities, not only those that change.
 
         Each attempt has the same mark, and the condition that nobody has written since it read: after a time-out, the
         mark in the stored entity tells that an attempt was carried out.
@@ -205,14 +246,14 @@ class IndexedTable:
             old = stored_entity(self._table, partition_key, row_key)
             if unanswered and self._is_done(before, old, partition_key, outbox_key, mark):
                 outbox = stored_entity(self._table, partition_key, outbox_key)
-                outbox_etag = _etag_of(outbox)
+                outbox_etag = etag_of(outbox)
                 break
-            if etag is not None and _etag_of(old) != etag:
+            if etag is not None and etag_of(old) != etag:
                 raise failed or ResourceModifiedError(f"{row_key} has changed.")
             new = make(old)
             if old is None and new is None:
                 return
-            operations = self._operations(old, new, mark, outbox_key, failed)
+            operations = self._operations(old, new, mark, outbox_key, failed, is_whole=is_whole)
             before = old
             try:
                 # Not sent again by the client: what is refused was not carried out, which `unanswered` relies on.
@@ -243,7 +284,7 @@ class IndexedTable:
         # Before the ETags: an insert may have been carried out, and its entity deleted by others.
         if stored_entity(self._table, partition_key, outbox_key):
             return True
-        if _etag_of(before) == _etag_of(now):
+        if etag_of(before) == etag_of(now):
             return False
         # Each writer keeps the marks before its own: if the last one of `before` is there, this one was not left out.
         last = _marks_of(before)[-1:]
@@ -258,20 +299,23 @@ class IndexedTable:
         mark: str,
         outbox_key: str,
         failed: Exception | None,
+        *,
+        is_whole: bool,
     ) -> list[Any]:
         entity = new if new is not None else old
         assert entity is not None
         keys = {"PartitionKey": entity["PartitionKey"], "RowKey": entity["RowKey"]}
         operation: Any
         if new is None:
-            operation = ("delete", keys, _if_unchanged(_etag_of(old)))
+            operation = ("delete", keys, if_unchanged(etag_of(old)))
         else:
             marks = [*_marks_of(old), mark][-MARKS_KEPT:]
             new = {**new, MARKS: ",".join(marks), NAMES: self._names}
-            replace = {"mode": UpdateMode.REPLACE, **_if_unchanged(_etag_of(old))}
+            replace = {"mode": UpdateMode.REPLACE, **if_unchanged(etag_of(old))}
             operation = ("create", new) if old is None else ("update", new, replace)
         near, far = _near_of(old, *_names_of(old, 0)), _far_of(old, *_names_of(old, 1))
-        gone, added = near - _near_of(new, *self._near), _near_of(new, *self._near) - near
+        near_now, far_now = _near_of(new, *self._near), _far_of(new, *self._far)
+        gone, added = near - near_now, near_now if is_whole else near_now - near
         if failed is not None:
             # It may have failed because somebody else has deleted an index entity.
             gone = {place for place in gone if stored_entity(self._table, *place)}
@@ -280,7 +324,7 @@ class IndexedTable:
             *(("delete", _entity_at(place)) for place in sorted(gone)),
             *(("upsert", _entity_at(place)) for place in sorted(added)),
         ]
-        places = sorted(far ^ _far_of(new, *self._far))
+        places = sorted(far | far_now if is_whole else far ^ far_now)
         if places or new is None:
             row = {**keys, "RowKey": outbox_key, "Places": json.dumps(places)}
             operations.append(("upsert", row, {"mode": UpdateMode.REPLACE}))
@@ -289,8 +333,9 @@ class IndexedTable:
     def _follow(self, outbox: Mapping[str, Any], etag: str | None) -> None:
         """Make the far index entities that an outbox row names right for the entity as it is now; delete the row."""
         partition_key = outbox["PartitionKey"]
-        row_key, _ = _OUTBOX.decode(outbox["RowKey"])
-        places = [(partition, row) for partition, row in json.loads(outbox["Places"])]
+        named = _named_by(outbox)
+        assert named is not None
+        row_key, places = named
         for _ in range(ATTEMPTS_MAX):
             entity = stored_entity(self._table, partition_key, row_key)
             current = _far_of(entity, *self._far)
@@ -300,15 +345,15 @@ class IndexedTable:
                 else:
                     self._table.delete_entity(*place)
             again = stored_entity(self._table, partition_key, row_key)
-            if _etag_of(entity) == _etag_of(again):
+            if etag_of(entity) == etag_of(again):
                 break
         else:
             return  # the row stays, for a sweep
         with suppress(ResourceModifiedError):  # a sweep has taken it over, and will finish it
             keys = outbox["PartitionKey"], outbox["RowKey"]
-            self._table.delete_entity(*keys, **_if_unchanged(etag))
+            self._table.delete_entity(*keys, **if_unchanged(etag))
 
-    def _entity_of(self, hit: TableEntity) -> Place:
+    def _entity_of(self, hit: Mapping[str, Any]) -> Place:
         if hit["PartitionKey"].startswith(_RESERVED):
             partition, row = _FAR_ROW.decode(hit["RowKey"])
             return partition, row
@@ -316,7 +361,18 @@ class IndexedTable:
 
     def _repair(self, hit: TableEntity) -> None:
         with suppress(*FAILED):  # no right to write, or changed since
-            self._table.delete_entity(hit, **_if_unchanged(_etag_of(hit)))
+            self._table.delete_entity(hit, **if_unchanged(etag_of(hit)))
+
+
+def _named_by(outbox: Mapping[str, Any]) -> tuple[str, list[Place]] | None:
+    """The row key and the places of an outbox row; None if it is none of ours."""
+    try:
+        row_key, _ = _OUTBOX.decode(outbox["RowKey"])
+        return row_key, [
+            (str(partition), str(row)) for partition, row in json.loads(outbox["Places"])
+        ]
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _near_of(entity: Mapping[str, Any] | None, *names: str) -> set[Place]:
@@ -383,10 +439,6 @@ def _marks_of(entity: Mapping[str, Any] | None) -> list[str]:
     return [each for each in (entity or {}).get(MARKS, "").split(",") if each]
 
 
-def _etag_of(entity: TableEntity | None) -> str | None:
-    return None if entity is None else str(entity.metadata["etag"])
-
-
 def _plain(entity: TableEntity) -> TableEntity:
     for name in (MARKS, NAMES):
         entity.pop(name, None)
@@ -395,11 +447,3 @@ def _plain(entity: TableEntity) -> TableEntity:
 
 def _entity_at(place: Place) -> dict[str, str]:
     return {"PartitionKey": place[0], "RowKey": place[1]}
-
-
-def _if_unchanged(etag: str | None) -> dict[str, Any]:
-    return {"etag": etag, "match_condition": MatchConditions.IfNotModified}
-
-
-def _quoted(text: str) -> str:
-    return text.replace("'", "''")

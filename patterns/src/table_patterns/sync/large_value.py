@@ -15,7 +15,14 @@ from table_patterns.errors import Conflicts, OutcomeUnknown, ValueDamaged
 from table_patterns.keys import CompositeKey, KeyPartError, Padded
 from table_patterns.results import Swept
 from table_patterns.service_time import ServiceTime
-from table_patterns.sync.answers import FAILED, is_refused, pause_after, stored_entity
+from table_patterns.sync.answers import (
+    FAILED,
+    is_refused,
+    pause_after,
+    quoted,
+    require_client,
+    stored_entity,
+)
 from table_patterns.sync.partitions import bulk_delete
 from table_patterns.values import bytes_of, value_of
 
@@ -41,7 +48,7 @@ class LargeValues:
     """
 
     def __init__(self, table: TableClient) -> None:
-        self._table = table
+        self._table = require_client(table)
 
     def put(self, partition_key: str, row_key: str, value: bytes | str | Mapping[str, Any]) -> None:
         """Store a value, over what is there. After an error, that or the new value is there.
@@ -154,7 +161,7 @@ class LargeValues:
         gets `OutcomeUnknown`.
         """
         where = (
-            f"PartitionKey eq '{_quoted(partition_key)}' and " if partition_key is not None else ""
+            f"PartitionKey eq '{quoted(partition_key)}' and " if partition_key is not None else ""
         )
         writers = parts = 0
         clock = ServiceTime()
@@ -196,7 +203,7 @@ class LargeValues:
 
 def _parts_filter(partition_key: str, row_key: str, version: str) -> str:
     parts = _PART.filter("RowKey", row_key, version)
-    return f"PartitionKey eq '{_quoted(partition_key)}' and {parts}"
+    return f"PartitionKey eq '{quoted(partition_key)}' and {parts}"
 
 
 def _chunks(data: bytes) -> dict[str, bytes]:
@@ -209,7 +216,3 @@ def _chunks(data: bytes) -> dict[str, bytes]:
 
 def _joined(row: TableEntity) -> bytes:
     return b"".join(row[name] for name in _CHUNKS if name in row)
-
-
-def _quoted(text: str) -> str:
-    return text.replace("'", "''")

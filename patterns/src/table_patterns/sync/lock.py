@@ -11,18 +11,26 @@ from time import monotonic
 from typing import Any, Final
 from uuid import uuid4
 
-from azure.core import MatchConditions
 from azure.data.tables import EdmType, EntityProperty, TableClient, TableEntity, UpdateMode
 
 from table_patterns.errors import LockLost, LockNotAcquired
 from table_patterns.keys import CompositeKey
 from table_patterns.results import Held
 from table_patterns.service_time import ServiceTime
-from table_patterns.sync.answers import FAILED, is_refused, pause_after, stored_entity
+from table_patterns.sync.answers import (
+    FAILED,
+    etag_of,
+    if_unchanged,
+    is_refused,
+    pause_after,
+    require_client,
+    stored_entity,
+)
 
 PAUSE_SECONDS: Final = 0.5
 SECONDS_MAX: Final = 30 * 24 * 3600
-_KEY: Final = CompositeKey(str)
+_KEY: Final = CompositeKey(str, prefix="lock!")
+"""A counter may have rows in the same partition."""
 
 
 class Lock:
@@ -37,8 +45,9 @@ class Lock:
     ) -> None:
         if not 0 < seconds <= SECONDS_MAX:
             raise ValueError(f"A lock is held for more than 0 seconds, and at most {SECONDS_MAX}.")
-        self._table = table
+        self._table = require_client(table)
         self._keys = {"PartitionKey": partition_key, "RowKey": _KEY.encode(name)}
+        self._name = name
         self._seconds = seconds
 
     def acquire(self, wait_seconds: float = 0) -> Held:
@@ -47,13 +56,18 @@ class Lock:
         while True:
             clock = ServiceTime()
             stored = self._stored(clock)
-            if stored is None or self._is_free(stored, clock):
-                held = self._take(stored)
+            if (
+                stored is None
+                or not stored["Token"]
+                or clock.is_older(stored, timedelta(seconds=stored["Seconds"]))
+            ):
+                number = stored["Number"].value + 1 if stored else 1
+                held = self._write(stored, number, uuid4().hex)
                 if held is not None and held.seconds_left > 0:
                     return held
             left = deadline - monotonic()
             if left <= 0:
-                raise LockNotAcquired(f"Another client holds {self._keys['RowKey']}.")
+                raise LockNotAcquired(f"Another client holds {self._name}.")
             time.sleep(min(left, PAUSE_SECONDS * random.uniform(0.5, 1)))
 
     def renew(self, held: Held) -> Held:
@@ -63,9 +77,7 @@ class Lock:
             again = self._write(stored, held.number, uuid4().hex)
             if again is not None:
                 return again
-        raise LockLost(
-            f"Another client has taken {self._keys['RowKey']} since number {held.number}."
-        )
+        raise LockLost(f"Another client has taken {self._name} since number {held.number}.")
 
     def release(self, held: Held) -> bool:
         """Give the lock back; returns whether it was still this holder's."""
@@ -77,13 +89,6 @@ class Lock:
     def _stored(self, clock: ServiceTime) -> TableEntity | None:
         keys = self._keys["PartitionKey"], self._keys["RowKey"]
         return stored_entity(self._table, *keys, raw_response_hook=clock)
-
-    def _is_free(self, stored: TableEntity, clock: ServiceTime) -> bool:
-        return not stored["Token"] or clock.is_older(stored, timedelta(seconds=stored["Seconds"]))
-
-    def _take(self, stored: TableEntity | None) -> Held | None:
-        number = stored["Number"].value + 1 if stored else 1
-        return self._write(stored, number, uuid4().hex)
 
     def _write(self, stored: TableEntity | None, number: int, token: str) -> Held | None:
         """Write if nobody has written since. None if somebody has."""
@@ -101,12 +106,8 @@ class Lock:
                 if stored is None:
                     self._table.create_entity(entity)
                 else:
-                    self._table.update_entity(
-                        entity,
-                        UpdateMode.REPLACE,
-                        etag=stored.metadata["etag"],
-                        match_condition=MatchConditions.IfNotModified,
-                    )
+                    condition = if_unchanged(etag_of(stored))
+                    self._table.update_entity(entity, UpdateMode.REPLACE, **condition)
                 return written
             except FAILED as error:
                 refused = is_refused(error, 409, 412)
@@ -116,9 +117,5 @@ class Lock:
             now = self._stored(ServiceTime())
             if now is not None and (now["Token"], now["Number"].value) == (token, number):
                 return written
-            if refused or _etag_of(now) != _etag_of(stored):
+            if refused or etag_of(now) != etag_of(stored):
                 return None
-
-
-def _etag_of(stored: TableEntity | None) -> str | None:
-    return None if stored is None else str(stored.metadata["etag"])

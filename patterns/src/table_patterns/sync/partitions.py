@@ -7,7 +7,6 @@ from dataclasses import astuple
 from itertools import groupby
 from typing import Any, Final
 
-from azure.core import MatchConditions
 from azure.data.tables import (
     EntityProperty,
     TableClient,
@@ -17,7 +16,15 @@ from azure.data.tables import (
 )
 
 from table_patterns.results import Copied, Deleted
-from table_patterns.sync.answers import FAILED, is_refused, pause_after
+from table_patterns.sync.answers import (
+    FAILED,
+    etag_of,
+    if_unchanged,
+    is_refused,
+    pause_after,
+    quoted,
+    require_client,
+)
 
 OPERATIONS_MAX: Final = 100
 BYTES_MAX: Final = 1_000_000
@@ -33,8 +40,14 @@ def bulk_delete(
     Each entity is deleted under the ETag that was read. One that has changed is asked again: it is deleted only if the
     filter still finds it. Nothing else is deleted. Call it again after an error: what is gone is gone.
     """
+    if not isinstance(query_filter, str):
+        raise TypeError(f"{query_filter!r} is no filter; an empty text deletes all.")
     so_far = Deleted()
-    pages = table.query_entities(query_filter, select=["PartitionKey", "RowKey"]).by_page()
+    pages = (
+        require_client(table)
+        .query_entities(query_filter, select=["PartitionKey", "RowKey"])
+        .by_page()
+    )
     for page in pages:
         entities = [entity for entity in page]
         for partition, rows in groupby(entities, key=lambda entity: entity["PartitionKey"]):
@@ -51,8 +64,8 @@ def _delete(
     table: TableClient, query_filter: str, partition: str, group: list[TableEntity]
 ) -> Deleted:
     """Delete entities of one partition that the filter has found."""
-    first, last = (_quoted(group[at]["RowKey"]) for at in (0, -1))
-    these = f"PartitionKey eq '{_quoted(partition)}' and RowKey ge '{first}' and RowKey le '{last}'"
+    first, last = (quoted(group[at]["RowKey"]) for at in (0, -1))
+    these = f"PartitionKey eq '{quoted(partition)}' and RowKey ge '{first}' and RowKey le '{last}'"
     again = f"({query_filter}) and {these}" if query_filter.strip() else these
     read, left, unanswered = len(group), 0, 0
     for _ in range(ASKED_AGAIN_MAX):
@@ -85,8 +98,7 @@ def _found(table: TableClient, query_filter: str, wanted: set[str]) -> list[Tabl
 
 
 def _deletion(entity: TableEntity) -> Any:
-    condition = {"etag": entity.metadata["etag"], "match_condition": MatchConditions.IfNotModified}
-    return "delete", entity, condition
+    return "delete", entity, if_unchanged(etag_of(entity))
 
 
 def copy_partition(
@@ -102,14 +114,15 @@ def copy_partition(
     To go on after an error, give the last `row_key` of `progress` as `after`. What is deleted from the source meanwhile
     stays in the target.
     """
+    require_client(target)
     so_far = Copied(row_key=after)
-    query_filter = f"PartitionKey eq '{_quoted(partition_key)}'"
+    query_filter = f"PartitionKey eq '{quoted(partition_key)}'"
     if after is not None:
-        query_filter += f" and RowKey gt '{_quoted(after)}'"
+        query_filter += f" and RowKey gt '{quoted(after)}'"
     target_key = partition_key if to_partition_key is None else to_partition_key
     group: list[Any] = []
     size = 0
-    for entity in source.query_entities(query_filter):
+    for entity in require_client(source).query_entities(query_filter):
         cost = json_bytes(entity)
         if len(group) == OPERATIONS_MAX or (group and size + cost > BYTES_MAX):
             so_far = _put(target, group, so_far, progress)
@@ -146,7 +159,3 @@ def json_bytes(entity: Mapping[str, Any]) -> int:
             size += len(json.dumps(plain if isinstance(plain, str) else str(plain)))
         size += 2 * len(json.dumps(name)) + 40  # with the name of its type
     return size
-
-
-def _quoted(text: str) -> str:
-    return text.replace("'", "''")

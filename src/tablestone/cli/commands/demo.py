@@ -17,12 +17,14 @@ import orjson
 from tablestone.cli.commands.explore import open_browser
 from tablestone.cli.option_sources import AZURITE_VARIABLE, KEY_VARIABLE
 from tablestone.cli.options import CONFIG_VARIABLE, SERVER_OPTIONS
+from tablestone.extras import IS_FROZEN
 from tablestone.tools.client import Operation, Query, TableEndpoint
 from tablestone.tools.connection import parse_connection_string
 from tablestone.tools.errors import Unreachable
 from tablestone.tools.odata import key_of
 from tablestone.tools.sample_data import load_sample_data
 
+PROGRAM: Final = (sys.executable,) if IS_FROZEN else (sys.executable, "-m", "tablestone")
 SERVE: Final = (
     *("serve", "--engine", "memory", "--explorer", "--print", "json"),
     *("--keep-changes", "16MiB"),
@@ -71,7 +73,7 @@ def _server(*options: str) -> Iterator[subprocess.Popen[str]]:
     others = {option.variable for option in SERVER_OPTIONS}
     others |= {CONFIG_VARIABLE, KEY_VARIABLE, AZURITE_VARIABLE}
     with subprocess.Popen(  # noqa: S603 - our own command
-        [sys.executable, "-m", "tablestone", *SERVE, "--log-level", "warning", *options],
+        [*PROGRAM, *SERVE, "--log-level", "warning", *options],
         stdout=subprocess.PIPE,
         text=True,
         env={name: text for name, text in os.environ.items() if name not in others},

@@ -20,9 +20,9 @@ from tablestone.server.asgi import AsgiAnswering, AsgiApplication
 from tablestone.server.http_server import HttpServer
 from tablestone.server.start import listen
 from tablestone.server.worker import StartRefused
+from tablestone.tools.admin_address import admin_address
 from tablestone.tools.connection import Connection, GivenConnection, open_profiles, parse_place
 from tablestone.tools.errors import TransferRefused
-from tablestone.tools.insight import admin_address
 
 END_SECONDS_MAX: Final = 3.0
 """Seconds that pages still have after Ctrl+C; then the process ends without them."""

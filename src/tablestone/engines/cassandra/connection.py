@@ -155,6 +155,9 @@ UNNAMED: Final = (
 )
 """At SERIAL a node gives no code. The read is sent again, because the reason may pass."""
 UNLIMITED: Final = 1 << 62
+OVERSIZED: Final = "exceeds allowed maximum"
+"""What a node says of a message over its `native_transport_max_message_size`: its settings were another node's, or
+have changed since the start."""
 NOTHING_DONE: Final = (cassandra.Unavailable, NoHostAvailable, cassandra.RequestValidationException)
 """No node carried out the statement."""
 
@@ -297,6 +300,10 @@ class Connection:
         except NOTHING_DONE as error:
             if isinstance(error, NoHostAvailable) and _may_have_been_sent(error):
                 raise OutcomeInDoubt(in_words(error)) from error
+            if OVERSIZED in str(error):
+                raise WriteTooLarge(
+                    f"The cluster never takes the write: {in_words(error)}."
+                ) from error
             raise _busy("The cluster does not take a write", error) from error
         except EngineUnavailable:  # the connection is closed: nothing was sent
             raise

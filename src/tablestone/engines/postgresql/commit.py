@@ -188,21 +188,20 @@ class Commits:
                 connection.session, connection.number = session, 0
             connection.number = number = connection.number + 1
             connection.in_doubt, began = False, monotonic_seconds()
-            call = asyncio.ensure_future(
-                connection.driver.fetchrow(COMMIT, session, number, *values)
+            # Not cancelled: PostgreSQL would no longer wait for the standby, and show what it may lose.
+            given_up = asyncio.get_running_loop().call_later(
+                COMMIT_SECONDS_MAX, connection.driver.terminate
             )
             try:
-                await asyncio.wait([call], timeout=COMMIT_SECONDS_MAX)
-                if not call.done():
-                    # Not cancelled: PostgreSQL would no longer wait for the standby, and show what it may lose.
-                    connection.driver.terminate()
-                row = await call
+                row = await connection.driver.fetchrow(COMMIT, session, number, *values)
             except asyncpg.DeadlockDetectedError:
                 return DEADLOCK, 0, []
             except NO_ANSWER as error:
                 log.info("a commit was not answered: %s", error)
                 connection.driver.terminate()
                 row = None
+            finally:
+                given_up.cancel()
             if row is not None and not connection.in_doubt:
                 self.lock_wait_seconds += row["waited"]
                 connection.request_seconds.add(monotonic_seconds() - began)

@@ -234,9 +234,13 @@ class Connections:
             connection.driver.terminate()
 
     async def _wait(self) -> None:
-        if left() <= 0:
+        seconds = left()
+        if seconds <= 0:
             raise EngineBusy("Storage does not answer in the time of a request.")
-        began, seconds = monotonic_seconds(), left()
+        if not self._free.locked():
+            await self._free.acquire()  # at once
+            return
+        began = monotonic_seconds()
         try:
             async with asyncio.timeout(None if seconds == inf else seconds):
                 await self._free.acquire()

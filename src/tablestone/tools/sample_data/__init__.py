@@ -20,7 +20,7 @@ def load_sample_data(endpoint: TableEndpoint) -> None:
     """Create the three tables and fill them. Replaces entities with the same keys."""
     for table in TABLES:
         endpoint.create_table(table)
-        file = Path(__file__).with_name(f"{table}.csv")
+        file = Path(__file__).with_name(f"{table}.jsonl")
         writer = TableWriter(
             endpoint, table, OnConflict.REPLACE, parallel=1, reject=lambda *_: None
         )
