@@ -10,6 +10,7 @@ from packaging.utils import canonicalize_name
 
 ROOT: Final = Path(__file__).parents[3]
 EXTRAS_OF_USERS: Final = (
+    "archive",
     "cassandra",
     "entra",
     "explorer",
