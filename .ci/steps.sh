@@ -4,8 +4,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 python=$(command -v python3.11 || command -v python3) || { echo "Python 3.11 or later is needed." >&2; exit 1; }
 environment=$(mktemp -d "${TMPDIR:-/tmp}/tablestone-ci.XXXXXX") || exit 1
 trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$environment"' EXIT
-# The caller's environment must not configure the servers under test, find other tools, or choose the tests.
-unset $(compgen -e TABLESTONE_) PYTHONPATH PYTEST_ADDOPTS VIRTUAL_ENV SLOW ENGINE_UNDER_TEST PROGRAM_UNDER_TEST FOLDER_BUILD
+# The caller's environment must not configure the servers under test, find other tools, or choose the tests; nor keep
+# Python from writing what it compiles, which each of the many processes would compile anew.
+unset $(compgen -e TABLESTONE_) PYTHONPATH PYTEST_ADDOPTS VIRTUAL_ENV SLOW ENGINE_UNDER_TEST PROGRAM_UNDER_TEST FOLDER_BUILD PYTHONDONTWRITEBYTECODE
 export PATH="$environment/bin:$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
 # A new version of a tool must not fail a commit that has passed. pip from 25.3 on asks for the second name while it builds.
 export PIP_CONSTRAINT="$PWD/.ci/constraints.txt" PIP_BUILD_CONSTRAINT="$PWD/.ci/constraints.txt"
