@@ -12,6 +12,8 @@ from deploy.install import missing, program
 DEPLOY = Path(__file__).parents[2] / "deploy"
 ROOT = DEPLOY.parent
 CHART = DEPLOY / "helm" / "tablestone"
+IMAGE = "localhost/tablestone"
+"""Docker asks Docker Hub for a name without a registry, where it may be somebody else's."""
 SECONDS_MAX = 120.0
 
 

@@ -159,12 +159,7 @@ def test_the_compose_file_makes_and_uses_one_keyspace() -> None:
     assert {host for host, _ in used.hosts} <= set(services)
 
 
-def test_the_compose_file_builds_the_image_and_has_what_the_guide_names() -> None:
-    services = yaml.safe_load(COMPOSE.read_text())["services"]
-    for name in ("init", "server"):
-        build = services[name]["build"]
-        assert (COMPOSE.parent / build["context"]).resolve() == ROOT
-        assert (ROOT / build["dockerfile"]).is_file()
+def test_the_compose_file_has_what_the_guide_names() -> None:
     lines = lines_of_the_guide("docker")
     for line in lines:
         assert line[1:4] == ["compose", "--file", COMPOSE.relative_to(ROOT).as_posix()]

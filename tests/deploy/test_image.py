@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from azure.data.tables import TableServiceClient
 
-from deploy.deployed import DEPLOY, ROOT, needs
+from deploy.deployed import DEPLOY, IMAGE, ROOT, needs
 from deploy.packaged import BUILD_SECONDS_MAX, LIMITS, SECONDS_MAX, Podman, built_twice
 from docs.guides.page_commands import free_ports
 from storage.engines_under_test import URL
@@ -53,9 +53,11 @@ RESTRICTED = (
 
 @pytest.fixture(scope="module")
 def podman(files: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
-    """Podman with the image `tablestone`."""
+    """Podman with the image."""
     engine = Podman(tmp_path_factory.mktemp("podman"))
-    assert "Loaded image: localhost/tablestone:latest" in engine("load", "--input", files[0])
+    loaded = engine("load", "--input", files[0])
+    for tag in ("latest", __version__):
+        assert f"Loaded image: {IMAGE}:{tag}" in loaded
     yield engine
     engine.end()
 
@@ -78,9 +80,7 @@ class Container:
         }
         options = [f"--env=TABLESTONE_{name}={value}" for name, value in addresses.items()]
         options += RESTRICTED
-        started = podman(
-            "run", "--detach", f"--volume={volume}:/data", *options, "tablestone", *words
-        )
+        started = podman("run", "--detach", f"--volume={volume}:/data", *options, IMAGE, *words)
         self.name = started.splitlines()[-1]
         end = time.monotonic() + SECONDS_MAX
         while "Connection string: " not in (printed := self.printed()):
@@ -141,13 +141,13 @@ def test_its_health(podman: Podman) -> None:
     assert podman("healthcheck", "run", container.name) == ""
     address = f"--admin=127.0.0.1:{container.admin}"
     container.stop()
-    assert "ready" not in run(podman, "health", "tablestone", "health", address, status=1)
+    assert "ready" not in run(podman, "health", IMAGE, "health", address, status=1)
 
 
 def test_a_second_one_on_a_volume_is_refused(podman: Podman) -> None:
     first = Container(podman, "shared")
     port, admin = free_ports(2)
-    words = ("tablestone", "serve", f"--port={port}", f"--admin=127.0.0.1:{admin}")
+    words = (IMAGE, "serve", f"--port={port}", f"--admin=127.0.0.1:{admin}")
     said = run(podman, "shared", *words, status=2).splitlines()[-1]
     assert said == "tablestone: The data directory /data is in use by another Tablestone server."
     assert first.exec("tablestone", "health").startswith("ready")
@@ -160,8 +160,8 @@ def test_data_of_an_older_format_is_served(podman: Podman, name: str, tmp_path: 
     shutil.copytree(FORMATS / name, data, ignore=shutil.ignore_patterns("expected.json"))
     for place in (data, *data.rglob("*")):
         shutil.chown(place, USER, USER)
-    assert run(podman, data, "tablestone", "upgrade").startswith("/data: format ")
-    assert run(podman, data, "tablestone", "check") == "/data: healthy"
+    assert run(podman, data, IMAGE, "upgrade").startswith("/data: format ")
+    assert run(podman, data, IMAGE, "check") == "/data: healthy"
     container = Container(podman, data)
     expected = json.loads((FORMATS / name / "expected.json").read_text(encoding="utf-8"))
     assert answers(container.connection_string) == expected["tables"]
@@ -169,8 +169,7 @@ def test_data_of_an_older_format_is_served(podman: Podman, name: str, tmp_path: 
 
 
 IN_A_CONTAINER = re.compile(
-    r"^    (?:docker run .* tablestone|docker compose .* exec tablestone tablestone|kubectl .* -- tablestone) (.+)$",
-    re.MULTILINE,
+    r"^    (?:docker (?:run|compose) .*[ /]tablestone|kubectl .* -- tablestone) (.+)$", re.MULTILINE
 )
 
 
@@ -188,7 +187,7 @@ def test_the_commands_of_the_guide(podman: Podman) -> None:
             assert "data in memory" in container.printed()
             container.stop()
         else:
-            run(podman, "commands", "--tmpfs=/tmp", "tablestone", *words)
+            run(podman, "commands", "--tmpfs=/tmp", IMAGE, *words)
 
 
 @pytest.mark.parametrize("suite", ["python", "test_go.py", "test_javascript.py"])
