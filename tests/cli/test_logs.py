@@ -76,6 +76,20 @@ def test_after_its_minute_an_address_is_logged_again(
     assert "failed for 127.0.0.1" in server.stderr_lines[2]
 
 
+def test_sigterm_that_the_image_has_held_back_ends_the_start(tmp_path: Path) -> None:
+    """As deploy/Dockerfile starts it, with a signal from before Python ran."""
+    command = [sys.executable, "-m", "tablestone", "serve", "--port=0", f"--data={tmp_path}/data"]
+    ended = subprocess.run(
+        ["env", "--block-signal=TERM", "sh", "-c", 'kill -TERM $$; exec "$@"', "sh", *command],
+        check=False,
+        env={**clean_environment(), "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=10,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGTERM, "", "")
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_later_version_is_logged_once_by_each_process(
     private_server: StartServer, tmp_path: Path, workers: int

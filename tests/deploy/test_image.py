@@ -134,6 +134,15 @@ def test_it_serves_as_a_user_without_rights_and_writes_only_its_data(podman: Pod
     again.stop()
 
 
+def test_a_stop_during_the_start_ends_it(podman: Podman) -> None:
+    """Also before the program has a handler: a stop that is lost takes until the kill, and the status is 137."""
+    for seconds in (0.0, 0.02, 0.05, 0.1, 0.2):
+        name = podman("run", "--detach", *RESTRICTED, IMAGE, "serve", "--engine=memory").split()[-1]
+        time.sleep(seconds)
+        podman("stop", "--time=10", name)
+        assert podman("inspect", "--format={{.State.ExitCode}}", name) in {"0", "143"}
+
+
 def test_its_health(podman: Podman) -> None:
     """Of a server that is ready, and of one that is about to start on data that another uses."""
     container = Container(podman, "health")
