@@ -85,6 +85,35 @@ def test_an_entity_that_changed_is_asked_again(
         assert keys_of(table) == {("p0'", "0003")}
 
 
+def test_two_that_delete_at_once_count_right(
+    table_account: StorageAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one deletes a row before the first transaction of this one, and all rows while it asks again."""
+    with (
+        TableClient.from_connection_string(table_account.connection_string, "Things") as table,
+        TableClient.from_connection_string(table_account.connection_string, "Things") as other,
+    ):
+        table.create_table()
+        fill(table, 1, 60)
+        submit, query = table.submit_transaction, table.query_entities
+        queries = 0
+
+        def submit_second(*arguments: Any, **options: Any) -> Any:
+            other.delete_entity("p0'", "0000")
+            return submit(*arguments, **options)
+
+        def delete_before_the_third(*arguments: Any, **options: Any) -> Any:
+            nonlocal queries
+            queries += 1
+            if queries == 3:
+                bulk_delete(other, "")
+            return query(*arguments, **options)
+
+        monkeypatch.setattr(table, "submit_transaction", submit_second)
+        monkeypatch.setattr(table, "query_entities", delete_before_the_third)
+        assert bulk_delete(table, "Value ge 0") == Deleted(60, 60)
+
+
 def test_entities_that_always_change_are_told(
     table_account: StorageAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:

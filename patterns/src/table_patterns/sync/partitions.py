@@ -77,7 +77,9 @@ def _delete(
                 unanswered = pause_after(error, unanswered)
         wanted = {entity["RowKey"] for entity in group}
         group = _found(table, again, wanted)
-        left += len(_found(table, these, wanted)) - len(group)
+        # By their keys: others may have deleted some between the two queries.
+        still = {entity["RowKey"] for entity in _found(table, these, wanted)}
+        left += len(still.difference(entity["RowKey"] for entity in group))
         if not group:
             return Deleted(read, read - left, left)
     # Those that are left change faster than they can be deleted together: one by one.
