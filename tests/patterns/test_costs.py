@@ -57,6 +57,7 @@ COSTS: dict[str, tuple[Callable[[Given], Any], int, int]] = {
     # what is called, requests, entities read
     "insert, a near index": (lambda given: given.near.insert({**SMITH, "RowKey": "2"}), 2, 0),
     "change, a near index": (lambda given: given.near.put(JONES), 2, 1),
+    "delete, a near index": (lambda given: given.near.delete("sales", "1"), 3, 1),
     "insert, a far index": (lambda given: given.far.insert({**SMITH, "RowKey": "2"}), 6, 2),
     "change, a far index": (lambda given: given.far.put(JONES), 7, 3),
     "delete, a far index": (lambda given: given.far.delete("sales", "1"), 6, 1),

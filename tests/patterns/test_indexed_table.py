@@ -489,6 +489,28 @@ def test_a_write_that_was_refused_is_known_not_to_be_carried_out(
         assert indexed.check() == Checked(1, [], [])
 
 
+@pytest.mark.parametrize("write", ["put", "merge", "delete"])
+def test_a_condition_holds_when_others_come_between(
+    table_account: StorageAccount, monkeypatch: pytest.MonkeyPatch, write: str
+) -> None:
+    """They write after the ETag was compared and before the transaction: the error is the same one."""
+    connection = table_account.connection_string
+    with (
+        TableClient.from_connection_string(connection, "Things") as table,
+        TableClient.from_connection_string(connection, "Things") as other,
+    ):
+        table.create_table()
+        indexed = IndexedTable(table, near=("Name",))
+        indexed.insert(SMITH)
+        etag = table.get_entity("sales", "1").metadata["etag"]
+        changed = {**SMITH, "Name": "Jones"}
+        between(table, monkeypatch, lambda: IndexedTable(other, near=("Name",)).put(changed))
+        arguments = ["sales", "1"] if write == "delete" else [SMITH]
+        with pytest.raises(ResourceModifiedError):
+            getattr(indexed, write)(*arguments, etag=etag)
+        assert rows(indexed.find("Name", "Jones", "sales")) == ["1"]
+
+
 def test_an_insert_whose_answer_was_lost_stays_deleted(
     table_account: StorageAccount, table_storage: TableStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -249,7 +249,7 @@ class IndexedTable:
                 outbox_etag = etag_of(outbox)
                 break
             if etag is not None and etag_of(old) != etag:
-                raise failed or ResourceModifiedError(f"{row_key} has changed.")
+                raise ResourceModifiedError(f"{row_key} has changed.") from failed
             new = make(old)
             if old is None and new is None:
                 return
@@ -337,6 +337,8 @@ class IndexedTable:
         assert named is not None
         row_key, places = named
         for _ in range(ATTEMPTS_MAX):
+            if not places:  # it tells only that an entity was deleted
+                break
             entity = stored_entity(self._table, partition_key, row_key)
             current = _far_of(entity, *self._far)
             for place in places:
