@@ -87,8 +87,9 @@ def test_the_number_of_shards_is_fixed(half: Half) -> None:
     half.ShardedCounter(table, "visits").create(4)
     with pytest.raises(AnotherSize, match="has 4 shards, not 5"):
         half.ShardedCounter(table, "visits").create(5)
-    with pytest.raises(ValueError, match="1 to 1000 shards"):
-        half.ShardedCounter(table, "visits").create(0)
+    for shards in (0, 1001, 2.5, True, "8"):
+        with pytest.raises(ValueError, match="1 to 1000 shards"):
+            half.ShardedCounter(table, "others").create(shards)
 
 
 def test_a_counter_that_was_not_created_is_an_error(half: Half) -> None:

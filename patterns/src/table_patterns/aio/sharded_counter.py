@@ -48,8 +48,8 @@ class ShardedCounter:
 
     async def create(self, shards: int = 8) -> None:
         """Create the counter, unless it is there. Raises `AnotherSize` if it is there with another number of shards."""
-        if not 1 <= shards <= SHARDS_MAX:
-            raise ValueError(f"A counter has 1 to {SHARDS_MAX} shards.")
+        if type(shards) is not int or not 1 <= shards <= SHARDS_MAX:
+            raise ValueError(f"A counter has 1 to {SHARDS_MAX} shards, a whole number.")
         self._partition(0)  # refuses a name that leaves no room for the number of a shard
         keys = {"PartitionKey": _NAME.encode(self._name), "RowKey": "shards"}
         try:
