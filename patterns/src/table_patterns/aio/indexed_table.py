@@ -181,7 +181,7 @@ class IndexedTable:
             hit = await stored_entity(self._table, *place)
             keys = _entity_of(*place)
             entity = await stored_entity(self._table, *keys) if keys else None
-            if hit is not None and place not in self._places_of(entity):
+            if hit is not None and (entity is None or place not in self._places_of(entity)):
                 await self._repair(hit)
         return checked
 
@@ -190,7 +190,7 @@ class IndexedTable:
         try:
             await self._change(partition_key, row_key, lambda old: old and dict(old), is_whole=True)
         except KeyPartError as error:
-            raise _named(partition_key, row_key, error) from error
+            raise KeyPartError(f"The entity {partition_key}, {row_key}: {error}") from error
         except (Conflicts, OutcomeUnknown):
             return False
         return True
@@ -211,12 +211,12 @@ class IndexedTable:
             found.add((row["PartitionKey"], row["RowKey"]))
         return Checked(entities, sorted(expected - found), sorted(found - expected))
 
-    def _places_of(self, entity: TableEntity | None) -> set[Place]:
+    def _places_of(self, entity: TableEntity) -> set[Place]:
         try:
             return _near_of(entity, *self._near) | _far_of(entity, *self._far)
         except KeyPartError as error:
-            assert entity is not None
-            raise _named(entity["PartitionKey"], entity["RowKey"], error) from error
+            keys = f"{entity['PartitionKey']}, {entity['RowKey']}"
+            raise KeyPartError(f"The entity {keys}: {error}") from error
 
     async def _entities(self) -> AsyncIterator[TableEntity]:
         async for entity in self._table.list_entities():
@@ -380,10 +380,6 @@ def _entity_of(partition_key: str, row_key: str) -> Place | None:
         partition, row = _FAR_ROW.decode(row_key)
         return partition, row
     return None
-
-
-def _named(partition_key: str, row_key: str, error: KeyPartError) -> KeyPartError:
-    return KeyPartError(f"The entity {partition_key}, {row_key}: {error}")
 
 
 def _named_by(outbox: Mapping[str, Any]) -> tuple[str, list[Place]] | None:

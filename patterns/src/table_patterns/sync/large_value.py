@@ -57,6 +57,8 @@ class LargeValues:
         that leaves no room for those of parts; `ValueError` for one that begins like theirs, or
         that has characters which the service forbids.
         """
+        if not isinstance(row_key, str):
+            raise TypeError(f"{row_key!r} is no text, so no key.")
         if row_key.startswith(_OWN):
             raise ValueError(f"Row keys that begin with {' or '.join(_OWN)} are those of parts.")
         if _FORBIDDEN.search(row_key):  # the service would refuse it last, after all parts
@@ -169,9 +171,11 @@ class LargeValues:
             where + _MANIFEST.filter("RowKey"), raw_response_hook=clock
         )
         for manifest in writing:
-            if clock.is_older(manifest, older_than):
-                self._table.delete_entity(manifest)
-                writers += 1
+            with suppress(KeyPartError):  # somebody's own row
+                _MANIFEST.decode(manifest["RowKey"])
+                if clock.is_older(manifest, older_than):
+                    self._table.delete_entity(manifest)
+                    writers += 1
         seen: set[tuple[str, str, str]] = set()
         found = self._table.query_entities(
             where + _PART.filter("RowKey"), select=["PartitionKey", "RowKey"]
