@@ -12,14 +12,7 @@ from uuid import uuid4
 from azure.data.tables import TableEntity, UpdateMode
 from azure.data.tables.aio import TableClient
 
-from table_patterns.aio.answers import (
-    FAILED,
-    is_refused,
-    pause_after,
-    quoted,
-    require_client,
-    stored_entity,
-)
+from table_patterns.aio.answers import FAILED, quoted, require_client, stored_entity, submitted
 from table_patterns.aio.partitions import bulk_delete
 from table_patterns.errors import Conflicts, OutcomeUnknown, ValueDamaged
 from table_patterns.keys import CompositeKey, KeyPartError, Padded
@@ -103,21 +96,14 @@ class LargeValues:
             ("upsert", valid, {"mode": UpdateMode.REPLACE}),
             ("delete", manifest),
         ]
-        unanswered = 0
-        while True:
-            try:
-                await self._table.submit_transaction(operations)
-                return
-            except FAILED as error:
-                if not is_refused(error, 404):
-                    unanswered = await pause_after(error, unanswered)
-                    continue
-                now = await stored_entity(self._table, partition_key, row_key)
-                if now is not None and now.get("Version") == version:
-                    return  # by an attempt whose answer was lost
+        if refused := await submitted(self._table, operations, 404):
+            now = await stored_entity(self._table, partition_key, row_key)
+            if (
+                now is None or now.get("Version") != version
+            ):  # else by an attempt whose answer was lost
                 raise OutcomeUnknown(
                     f"The value of {row_key} took too long to write and was given up, or it has been replaced since."
-                ) from error
+                ) from refused
 
     async def get(self, partition_key: str, row_key: str) -> bytes | str | dict[str, Any] | None:
         """The value, or None. Raises `ValueDamaged` if its parts are not those that were stored;

@@ -18,6 +18,7 @@ from table_patterns.aio.answers import (
     pause_after,
     quoted,
     require_client,
+    submitted,
 )
 from table_patterns.results import Copied, Deleted
 
@@ -133,13 +134,7 @@ async def copy_partition(
 async def _put(
     target: TableClient, group: list[Any], so_far: Copied, progress: Callable[[Copied], None]
 ) -> Copied:
-    unanswered = 0
-    while True:  # the same again changes nothing
-        try:
-            await target.submit_transaction(group)
-            break
-        except FAILED as error:
-            unanswered = await pause_after(error, unanswered)
+    await submitted(target, group)  # the same again changes nothing
     so_far = Copied(so_far.copied + len(group), group[-1][1]["RowKey"])
     progress(so_far)
     return so_far

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import uuid4
 
-from azure.core.exceptions import ResourceExistsError
 from azure.data.tables import EdmType, EntityProperty, UpdateMode
 from azure.data.tables.aio import TableClient
 
@@ -19,6 +18,7 @@ from table_patterns.aio.answers import (
     pause_after,
     require_client,
     stored_entity,
+    submitted,
 )
 from table_patterns.aio.partitions import bulk_delete
 from table_patterns.errors import AnotherSize, Conflicts, NotCreated
@@ -52,12 +52,10 @@ class ShardedCounter:
             raise ValueError(f"A counter has 1 to {SHARDS_MAX} shards, a whole number.")
         self._partition(0)  # refuses a name that leaves no room for the number of a shard
         keys = {"PartitionKey": _NAME.encode(self._name), "RowKey": "shards"}
-        try:
-            await self._table.create_entity({**keys, "Shards": shards})
-        except ResourceExistsError:
-            if (stored := await self._size()) != shards:
-                raise AnotherSize(f"{self._name} has {stored} shards, not {shards}.") from None
-        self._shards = shards
+        if await stored_entity(self._table, keys["PartitionKey"], keys["RowKey"]) is None:
+            await submitted(self._table, [("create", {**keys, "Shards": shards})], 409)
+        if (stored := await self._size()) != shards:
+            raise AnotherSize(f"{self._name} has {stored} shards, not {shards}.")
 
     async def increment(self, by: int = 1, increment_id: str | None = None) -> bool:
         """Count; returns False if an increment of this id had been counted before.

@@ -24,6 +24,7 @@ from table_patterns.sync.answers import (
     pause_after,
     quoted,
     require_client,
+    submitted,
 )
 
 OPERATIONS_MAX: Final = 100
@@ -138,13 +139,7 @@ def copy_partition(
 def _put(
     target: TableClient, group: list[Any], so_far: Copied, progress: Callable[[Copied], None]
 ) -> Copied:
-    unanswered = 0
-    while True:  # the same again changes nothing
-        try:
-            target.submit_transaction(group)
-            break
-        except FAILED as error:
-            unanswered = pause_after(error, unanswered)
+    submitted(target, group)  # the same again changes nothing
     so_far = Copied(so_far.copied + len(group), group[-1][1]["RowKey"])
     progress(so_far)
     return so_far
