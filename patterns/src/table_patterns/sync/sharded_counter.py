@@ -89,10 +89,12 @@ class ShardedCounter:
                 self._table.submit_transaction([("create", once), operation])
                 return True
             except FAILED as error:
-                if is_refused(error, 409, 412):
+                if is_refused(error, 409):
                     if counted := stored_entity(self._table, partition, row):
                         return counted.get("Mark") == mark  # by an attempt whose answer was lost
-                else:  # the next attempt is refused by the id, if this one was carried out
+                elif not is_refused(
+                    error, 412
+                ):  # the next attempt is refused by the id, if this one was carried out
                     unanswered = pause_after(error, unanswered)
             time.sleep(PAUSE_SECONDS * random.uniform(0, min(attempt + 1, 20)))
         raise Conflicts(f"{ATTEMPTS_MAX} attempts to count in {partition} met other clients.")
