@@ -168,6 +168,16 @@ def test_a_partition_is_copied_with_its_types(half: Half) -> None:
     }
 
 
+@pytest.mark.parametrize("arguments", [["p"], ["p", "p"]])
+def test_a_partition_is_not_copied_onto_itself(half: Half, arguments: list[str]) -> None:
+    """It would replace what others write by what was read before."""
+    table, same = half.table(), half.table()
+    table.create_entity({"PartitionKey": "p", "RowKey": "1"})
+    with pytest.raises(ValueError, match="onto itself"):
+        half.copy_partition(table, same, *arguments)
+    assert half.copy_partition(table, same, "p", "q") == Copied(1, "1")
+
+
 def test_a_copy_goes_on_after_an_error(half: Half, table_storage: TableStorage) -> None:
     source, target = half.table(), half.table("Others", retry_total=0)
     fill(source, 1, 450)

@@ -110,17 +110,21 @@ async def copy_partition(
     """Copy the entities of a partition, in the order of their row keys; those of the target are replaced.
 
     To go on after an error, give the last `row_key` of `progress` as `after`. What is deleted from the source meanwhile
-    stays in the target.
+    stays in the target. Raises `ValueError` for a copy onto itself.
     """
-    require_client(target)
+    for table in (source, target):
+        require_client(table)
     so_far = Copied(row_key=after)
     query_filter = f"PartitionKey eq '{quoted(partition_key)}'"
     if after is not None:
         query_filter += f" and RowKey gt '{quoted(after)}'"
     target_key = partition_key if to_partition_key is None else to_partition_key
+    place = source.url, source.table_name, partition_key
+    if place == (target.url, target.table_name, target_key):
+        raise ValueError("A copy onto itself would undo what others write meanwhile.")
     group: list[Any] = []
     size = 0
-    async for entity in require_client(source).query_entities(query_filter):
+    async for entity in source.query_entities(query_filter):
         cost = json_bytes(entity)
         if len(group) == OPERATIONS_MAX or (group and size + cost > BYTES_MAX):
             so_far = await _put(target, group, so_far, progress)
