@@ -138,6 +138,8 @@ export class Tablestone {
       method,
       headers: { "content-type": "application/json" },
       ...(members && { body: JSON.stringify(members) }),
+    }).catch((cause) => {
+      throw new Error(`The server at ${this.control} does not answer: it was stopped, or has ended.`, { cause });
     });
     const text = await answer.text();
     const value = text ? JSON.parse(text) : undefined;
