@@ -131,7 +131,7 @@ def test_two_at_once_are_apart(one_file: Path, place: Path) -> None:
     ("options", "said"),
     [
         ("ro", "The program is unpacked in {}, which cannot be written."),
-        ("size=20m", "The program cannot be unpacked in {}, where it needs 120 MB."),
+        ("size=20m", "The program cannot be unpacked in {}: that needs tar, gzip and 120 MB."),
         ("noexec", "The program is unpacked in {}, which is mounted without exec."),
     ],
 )
