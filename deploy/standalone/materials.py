@@ -17,6 +17,8 @@ from typing import Any, Final, NamedTuple
 
 LICENCES: Final = re.compile(r"(?i).*\b(licen[cs]e|copying|notice|authors|sboms?)\b.*")
 """A package's own files that belong beside it; some wheels have bills of what is compiled into them."""
+LICENCES_ELSEWHERE: Final = Path(__file__).with_name("licenses")
+"""Those that their wheel does not bring."""
 
 
 class Package(NamedTuple):
@@ -36,6 +38,9 @@ def bundled(sources: Iterable[str]) -> Iterator[Package]:
     for package in distributions():
         files = {Path(str(package.locate_file(file))).resolve() for file in package.files or ()}
         if files & left:
+            yield from map(
+                _of_wheel, {each for each in files & left if each.parent.suffix == ".libs"}
+            )
             left -= files
             yield _of_python(package, files)
     yield from _of_debian(left)
@@ -44,8 +49,10 @@ def bundled(sources: Iterable[str]) -> Iterator[Package]:
 def _of_python(package: Distribution, files: Iterable[Path]) -> Package:
     said = package.metadata
     named = [each for each in said.get_all("Classifier", ()) if each.startswith("License ::")]
-    # Some have the whole text in `License`.
-    name = named[0].rpartition(" :: ")[2] if named else (said["License"] or "").partition("\n")[0]
+    # A classifier is less exact than `License`, where some have the whole text.
+    name, _, text = (said["License"] or "").partition("\n")
+    if named and (text or not name):
+        name = named[0].rpartition(" :: ")[2]
     expression = said["License-Expression"]
     licence = {"expression": expression} if expression else _named(name)
     kept = [
@@ -53,7 +60,15 @@ def _of_python(package: Distribution, files: Iterable[Path]) -> Package:
         for file in files
         if LICENCES.fullmatch("/".join(file.parts[-3:])) and ".dist-info" in str(file)
     ]
+    kept += LICENCES_ELSEWHERE.glob(f"{package.name}/*")
     return Package("pypi", package.name, package.version, licence, tuple(kept))
+
+
+def _of_wheel(library: Path) -> Package:
+    # auditwheel's form of a name; the version is that of the interface.
+    name, _, form = library.name.partition("-")
+    files = tuple(LICENCES_ELSEWHERE.glob(f"{name}/*"))
+    return Package("generic", name, form.partition(".so.")[2], _named(""), files)
 
 
 def _named(licence: str) -> dict[str, Any]:

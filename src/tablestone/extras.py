@@ -28,6 +28,6 @@ def pip_install(extras: str) -> str:
     origin = json.loads(text or "{}")
     path = unquote(urlsplit(origin.get("url", "")).path)
     if not path or not Path(path).exists():
-        path, origin = "tablestone", {}
+        path, origin = "/path/to/tablestone", {}
     editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
     return f"pip install {editable}{shlex.quote(f'{path}[{extras}]')}"

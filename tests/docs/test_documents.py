@@ -251,7 +251,10 @@ def test_every_extra_that_a_document_installs_is_there() -> None:
     assert {"metrics", "otel", "tools"} <= named <= project["optional-dependencies"].keys()
 
 
-FROM_AN_INDEX = re.compile(r"(?:pipx?|uv tool) install (?:--?\S+ )*'?tablestone\b(?!/)")
+FROM_AN_INDEX = re.compile(
+    r"(?:(?:pipx?|uv tool|npm|apt|apt-get) install|npm i|(?:pnpm|yarn) add|pnpm dlx|npx|uvx) "
+    r"(?:--?\S+ )*'?tablestone\b(?!/|-\d)"
+)
 """Installs the package by name. No index has it, and a package of that name would be somebody else's."""
 
 
@@ -272,6 +275,10 @@ def test_no_text_installs_the_package_from_an_index(place: str) -> None:
     [
         ("pip install 'tablestone[tools]'", True),
         ("pip install tablestone azure-data-tables", True),
+        ("npm install --save-dev tablestone", True),
+        ("npx --yes tablestone serve", True),
+        ("npx ./tablestone-0.1.0.tgz serve", False),
+        ("uvx --from . tablestone serve", False),
         ("pip install './tablestone[tools]'", False),
         ("pip install '.[tools]'", False),
         ("install Tablestone with its extra 'tools'", False),

@@ -53,10 +53,24 @@ class Given:
             self.table.submit_transaction([("create", row) for row in rows])
 
 
+def counted_after_another(given: Given) -> None:
+    """Another client counts between the read and the transaction."""
+    submit = given.table.submit_transaction
+
+    def submit_second(operations: Any) -> Any:
+        given.table.submit_transaction = submit  # type: ignore[method-assign]
+        ShardedCounter(given.table, "sales").increment()
+        return submit(operations)
+
+    given.table.submit_transaction = submit_second  # type: ignore[assignment, method-assign]
+    given.one_shard.increment()
+
+
 COSTS: dict[str, tuple[Callable[[Given], Any], int, int]] = {
     # what is called, requests, entities read
     "insert, a near index": (lambda given: given.near.insert({**SMITH, "RowKey": "2"}), 2, 0),
     "change, a near index": (lambda given: given.near.put(JONES), 2, 1),
+    "delete, a near index": (lambda given: given.near.delete("sales", "1"), 3, 1),
     "insert, a far index": (lambda given: given.far.insert({**SMITH, "RowKey": "2"}), 6, 2),
     "change, a far index": (lambda given: given.far.put(JONES), 7, 3),
     "delete, a far index": (lambda given: given.far.delete("sales", "1"), 6, 1),
@@ -73,6 +87,13 @@ COSTS: dict[str, tuple[Callable[[Given], Any], int, int]] = {
     "get a small value": (lambda given: given.values.get("v", "small"), 1, 1),
     "get a value of two parts": (lambda given: given.values.get("v", "large"), 2, 3),
     "count": (lambda given: given.one_shard.increment(), 2, 1),
+    "the first count of a client": (
+        lambda given: ShardedCounter(given.table, "sales").increment(),
+        3,
+        2,
+    ),
+    # 3 of them are the other client's.
+    "count after a conflict": (counted_after_another, 3 + 4, 2 + 2),
     "the sum of eight shards": (lambda given: given.counter.total(), 8, 1),
     "acquire a lock": (lambda given: given.lock.acquire(), 2, 0),
     "renew a lock": (lambda given: Lock(given.table, "held").renew(given.held), 2, 1),

@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, Flag, IntEnum
 from typing import Any, Optional
 from uuid import UUID
 
@@ -22,6 +22,15 @@ class State(Enum):
     PAID = "paid"
 
 
+class Size(IntEnum):
+    LARGE = 5
+
+
+class Sizes(Flag):
+    SMALL = 1
+    LARGE = 2
+
+
 @dataclass
 class Order:
     partition_key: str
@@ -35,6 +44,7 @@ class Order:
     seal: bytes = b""
     number: UUID = UUID(int=0)  # noqa: RUF009 - a UUID does not change
     placed: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    sizes: Sizes = Sizes.SMALL
     note: str | None = None
     paid_at: Optional[datetime] = None  # noqa: UP045 - a form of annotation that people write
 
@@ -57,6 +67,7 @@ ORDERS = st.builds(
     seal=st.binary(max_size=20),
     number=st.uuids(),
     placed=TIMES,
+    sizes=st.sampled_from(list(Sizes)),
     note=st.none() | st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20),
     paid_at=st.none() | TIMES,
 )
@@ -71,7 +82,7 @@ def test_an_instance_comes_back_from_a_table(half: Half) -> None:
     table = half.table()
     order = Order(
         *("p", "1", State.PAID, 5, 2**40, Decimal("12.50"), 2.0, True, b"\0", UUID(int=7)),
-        *(datetime(2026, 5, 1, 12, 0, 0, 5, tzinfo=UTC), "ü"),
+        *(datetime(2026, 5, 1, 12, 0, 0, 5, tzinfo=UTC), Sizes.LARGE, "ü"),
     )
     table.create_entity(to_entity(order))
     stored = table.get_entity("p", "1")
@@ -116,7 +127,13 @@ STORED_WRONG = [
     ("state", "OPEN", "'OPEN' is no State"),
     ("placed", datetime(2026, 1, 1), "has no zone"),  # noqa: DTZ001 - the case
     ("placed", None, "None is no datetime"),
+    ("placed", datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1))), "out of range"),
     ("note", 5, "5 is no str"),
+    ("note", State.PAID, "would not come back as str"),
+    ("count", Size.LARGE, "would not come back as int"),
+    ("cents", Size.LARGE, "would not come back as int"),
+    ("sizes", Sizes.LARGE | Sizes.SMALL, "would not come back as Sizes"),
+    ("sizes", Sizes(0), "would not come back as Sizes"),
 ]
 
 
@@ -161,11 +178,33 @@ class Nested:
     parts: list[str]
 
 
+@dataclass
+class Stamped:
+    partition_key: str
+    row_key: str
+    Timestamp: datetime
+
+
+@dataclass
+class Numbered:
+    partition_key: str
+    row_key: int
+
+
+@dataclass
+class Unkeyed:
+    partition_key: str | None
+    row_key: str
+
+
 NO_ENTITIES = [
     # a value, words of the error
     ({}, "no dataclass"),
     (Keyless("a"), "Keyless has no field partition_key and no field row_key"),
     (Nested("p", "1", []), "parts: no EDM type is known for list"),
+    (Stamped("p", "1", datetime(2026, 1, 1, tzinfo=UTC)), "Timestamp: the service has this"),
+    (Numbered("p", 1), "row_key: a key is a str"),
+    (Unkeyed(None, "1"), "partition_key: a key is a str"),
 ]
 
 

@@ -355,11 +355,40 @@ def test_a_build_leaves_out_what_others_keep_changing(
     assert indexed.check() == Checked(3, [], [])
 
 
-def test_a_build_names_the_entity_that_cannot_be_indexed(half: Half) -> None:
+@pytest.mark.parametrize("call", ["build", "check", "repair"])
+def test_an_entity_that_cannot_be_indexed_is_named(half: Half, call: str) -> None:
     table, indexed = people(half)
     table.create_entity({**SMITH, "RowKey": "x" * 510})
     with pytest.raises(KeyPartError, match=r"The entity sales, x{510}: .*more than 512"):
-        indexed.build()
+        getattr(indexed, call)()
+
+
+def test_a_merge_of_none_changes_nothing(half: Half) -> None:
+    """As in the service's own merge, which a program may have used before."""
+    _, indexed = people(half)
+    indexed.insert(SMITH)
+    indexed.merge({"PartitionKey": "sales", "RowKey": "1", "City": None, "Age": 6})
+    assert [dict(each) for each in indexed.find("City", "Oslo")] == [{**SMITH, "Age": 6}]
+    assert indexed.check() == Checked(1, [], [])
+
+
+FOREIGN = [("~index!City!sOslo", "somebody's"), ("sales", "~index!Name!sSmith!a b")]
+
+
+@pytest.mark.parametrize("place", FOREIGN)
+def test_a_foreign_row_among_index_entities_is_taken_out(
+    half: Half, place: tuple[str, str]
+) -> None:
+    table, indexed = people(half)
+    indexed.insert(SMITH)
+    row = {"PartitionKey": place[0], "RowKey": place[1]}
+    table.create_entity(row)
+    assert (
+        rows(indexed.find("City", "Oslo")) == rows(indexed.find("Name", "Smith", "sales")) == ["1"]
+    )
+    table.upsert_entity(row)
+    assert indexed.repair() == Checked(1, [], [place])
+    assert indexed.check() == Checked(1, [], [])
 
 
 def test_what_others_have_left_wrong_is_repaired(half: Half) -> None:
@@ -487,6 +516,28 @@ def test_a_write_that_was_refused_is_known_not_to_be_carried_out(
         indexed.put({**SMITH, "Name": "Jones"})
         assert rows(indexed.find("Name", "Jones", "sales")) == ["1"]
         assert indexed.check() == Checked(1, [], [])
+
+
+@pytest.mark.parametrize("write", ["put", "merge", "delete"])
+def test_a_condition_holds_when_others_come_between(
+    table_account: StorageAccount, monkeypatch: pytest.MonkeyPatch, write: str
+) -> None:
+    """They write after the ETag was compared and before the transaction: the error is the same one."""
+    connection = table_account.connection_string
+    with (
+        TableClient.from_connection_string(connection, "Things") as table,
+        TableClient.from_connection_string(connection, "Things") as other,
+    ):
+        table.create_table()
+        indexed = IndexedTable(table, near=("Name",))
+        indexed.insert(SMITH)
+        etag = table.get_entity("sales", "1").metadata["etag"]
+        changed = {**SMITH, "Name": "Jones"}
+        between(table, monkeypatch, lambda: IndexedTable(other, near=("Name",)).put(changed))
+        arguments = ["sales", "1"] if write == "delete" else [SMITH]
+        with pytest.raises(ResourceModifiedError):
+            getattr(indexed, write)(*arguments, etag=etag)
+        assert rows(indexed.find("Name", "Jones", "sales")) == ["1"]
 
 
 def test_an_insert_whose_answer_was_lost_stays_deleted(

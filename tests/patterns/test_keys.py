@@ -152,11 +152,17 @@ def test_a_range_needs_first_values(first: tuple[Any, ...]) -> None:
         CompositeKey(str, int).between(*first)
 
 
-WRONG_KEYS = ["a\n!2516000000000000000", "~ 1_2!2516000000000000000", "a" * 500 + "!" + "2" * 19]
+WRONG_KEYS = [
+    "a\n!2516000000000000000",
+    "~ 1_2!2516000000000000000",
+    "a" * 500 + "!" + "2" * 19,
+    None,
+    5,
+]
 
 
 @pytest.mark.parametrize("key", WRONG_KEYS)
-def test_a_key_with_ticks_is_read_as_strictly_as_others(key: str) -> None:
+def test_a_key_with_ticks_is_read_as_strictly_as_others(key: Any) -> None:
     with pytest.raises(KeyPartError, match="is no key of these parts"):
         CompositeKey(str, ReverseTicks()).decode(key)
 
@@ -172,7 +178,7 @@ def test_a_prefix_that_is_not_ascii_is_refused() -> None:
         CompositeKey(str, prefix="ü")
 
 
-@pytest.mark.parametrize("kind", [5, "str", None])
+@pytest.mark.parametrize("kind", [5, "str", b"bytes", None, Padded])
 def test_what_is_no_kind_is_refused(kind: Any) -> None:
     with pytest.raises(TypeError, match="is no kind of a part"):
         CompositeKey(kind)

@@ -1,7 +1,9 @@
 """Large values: the whole of one version or nothing, and no part that stays for ever."""
 
 import datetime as dt
+import json
 import random
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -38,6 +40,8 @@ VALUES: dict[str, Any] = {
         "text": "é",
         "bytes": b"\0\xff",
         "float": 0.5,
+        "whole": 5.0,
+        "infinite": float("-inf"),
         "true": True,
         "time": dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC),
         "id": UUID(int=5),
@@ -201,6 +205,7 @@ def test_a_damaged_value_is_told(half: Half, change: str) -> None:
 
 REFUSED = [
     # the row key, the value, the error, its words
+    (5, b"x", TypeError, "5 is no text"),
     ("1", 5, TypeError, "no bytes, str or mapping"),
     ("1", {"a": 2**31}, TypeError, "a: 2147483648 needs an EntityProperty"),
     ("1", {"a": dt.datetime(2026, 1, 1)}, TypeError, "a: .* has no EDM type"),  # noqa: DTZ001 - the case
@@ -220,12 +225,33 @@ REFUSED = [
 
 @pytest.mark.parametrize(("row_key", "value", "error", "words"), REFUSED)
 def test_what_cannot_be_stored_is_refused_before_anything_is_written(
-    half: Half, row_key: str, value: Any, error: type[Exception], words: str
+    half: Half, row_key: Any, value: Any, error: type[Exception], words: str
 ) -> None:
     table = half.table()
     with pytest.raises(error, match=words):
         half.LargeValues(table).put("p", row_key, value)
     assert rows_of(table) == []
+
+
+def test_numbers_without_digits_are_stored_as_the_service_has_them(half: Half) -> None:
+    """JSON has none of them, so a reader in another language would refuse Python's."""
+    table = half.table()
+    numbers = {"a": float("nan"), "b": float("inf"), "c": float("-inf")}
+    half.LargeValues(table).put("p", "1", {**numbers, "pad": "x" * 500})
+    stored = zlib.decompress(table.get_entity("p", "1")["Chunk00"])
+    told = json.loads(stored, parse_constant=pytest.fail)
+    assert [told[name][1] for name in numbers] == ["NaN", "Infinity", "-Infinity"]
+    read = half.LargeValues(table).get("p", "1")
+    assert [str(read[name]) for name in numbers] == ["nan", "inf", "-inf"]
+
+
+def test_a_sweep_leaves_rows_of_others(half: Half, table_storage: TableStorage) -> None:
+    table = half.table()
+    for row in ("~part!mine", "~writing!mine"):
+        table.create_entity({"PartitionKey": "p", "RowKey": row})
+    table_storage.clock.advance(hours=2)
+    assert half.LargeValues(table).sweep() == Swept()
+    assert rows_of(table) == ["~part!mine", "~writing!mine"]
 
 
 def test_what_is_no_large_value_is_told(half: Half) -> None:

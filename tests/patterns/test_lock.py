@@ -53,15 +53,27 @@ def test_a_renewed_lock_is_held_from_then_on(half: Half, table_storage: TableSto
     assert (again.number, lock.release(again)) == (1, True)
 
 
-@pytest.mark.parametrize("operation", ["InsertEntity", "UpdateEntity"])
+@pytest.mark.parametrize("reset", ["before", "within", "after"])
 def test_a_lost_answer_does_not_lose_the_lock(
-    half: Half, table_storage: TableStorage, operation: str
+    half: Half, table_storage: TableStorage, reset: str
 ) -> None:
     lock = half.Lock(half.table(retry_backoff_factor=0.01), "report")
-    if operation == "UpdateEntity":
-        lock.release(lock.acquire())
-    table_storage.faults.add(operation=operation, count=1, reset="after")
-    assert lock.acquire().number == (2 if operation == "UpdateEntity" else 1)
+
+    def lose() -> None:
+        # Any write, also one that is no transaction.
+        for operation in ("EntityGroupTransaction", "InsertEntity", "UpdateEntity"):
+            table_storage.faults.add(operation=operation, count=1, reset=reset)
+
+    for number in (1, 2):
+        lose()
+        held = lock.acquire()
+        assert held.number == number
+        lose()
+        held = lock.renew(held)
+        assert held.number == number
+        lose()
+        assert lock.release(held) is True
+        table_storage.faults.clear()
 
 
 def test_of_many_clients_one_gets_each_number(table_account: StorageAccount) -> None:
@@ -100,9 +112,9 @@ def test_a_holder_is_not_told_that_its_lock_is_lost_when_the_service_is_busy(
 ) -> None:
     lock = half.Lock(half.table(retry_total=0), "report")
     held = lock.acquire()
-    table_storage.faults.add(operation="UpdateEntity", count=1, error="ServerBusy")
+    table_storage.faults.add(operation="EntityGroupTransaction", count=1, error="ServerBusy")
     held = lock.renew(held)
-    table_storage.faults.add(operation="UpdateEntity", count=1, error="ServerBusy")
+    table_storage.faults.add(operation="EntityGroupTransaction", count=1, error="ServerBusy")
     assert lock.release(held) is True
     assert lock.acquire().number == 2
 
@@ -116,14 +128,14 @@ def test_a_release_that_another_holder_came_before_is_told(
         lock = Lock(table, "report")
         held = lock.acquire()
         table_storage.clock.advance(dt.timedelta(seconds=60))
-        update = table.update_entity
+        submit = table.submit_transaction
 
         def take_first(*arguments: Any, **options: Any) -> Any:
             monkeypatch.undo()
             assert Lock(other, "report").acquire().number == 2
-            return update(*arguments, **options)
+            return submit(*arguments, **options)
 
-        monkeypatch.setattr(table, "update_entity", take_first)
+        monkeypatch.setattr(table, "submit_transaction", take_first)
         assert lock.release(held) is False
         with pytest.raises(LockNotAcquired):
             lock.acquire()

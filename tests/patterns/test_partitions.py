@@ -85,6 +85,35 @@ def test_an_entity_that_changed_is_asked_again(
         assert keys_of(table) == {("p0'", "0003")}
 
 
+def test_two_that_delete_at_once_count_right(
+    table_account: StorageAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one deletes a row before the first transaction of this one, and all rows while it asks again."""
+    with (
+        TableClient.from_connection_string(table_account.connection_string, "Things") as table,
+        TableClient.from_connection_string(table_account.connection_string, "Things") as other,
+    ):
+        table.create_table()
+        fill(table, 1, 60)
+        submit, query = table.submit_transaction, table.query_entities
+        queries = 0
+
+        def submit_second(*arguments: Any, **options: Any) -> Any:
+            other.delete_entity("p0'", "0000")
+            return submit(*arguments, **options)
+
+        def delete_before_the_third(*arguments: Any, **options: Any) -> Any:
+            nonlocal queries
+            queries += 1
+            if queries == 3:
+                bulk_delete(other, "")
+            return query(*arguments, **options)
+
+        monkeypatch.setattr(table, "submit_transaction", submit_second)
+        monkeypatch.setattr(table, "query_entities", delete_before_the_third)
+        assert bulk_delete(table, "Value ge 0") == Deleted(60, 60)
+
+
 def test_entities_that_always_change_are_told(
     table_account: StorageAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +166,16 @@ def test_a_partition_is_copied_with_its_types(half: Half) -> None:
     assert copied == {
         f"{row:03}": {"PartitionKey": "r", "RowKey": f"{row:03}", **WIDE} for row in range(60)
     }
+
+
+@pytest.mark.parametrize("arguments", [["p"], ["p", "p"]])
+def test_a_partition_is_not_copied_onto_itself(half: Half, arguments: list[str]) -> None:
+    """It would replace what others write by what was read before."""
+    table, same = half.table(), half.table()
+    table.create_entity({"PartitionKey": "p", "RowKey": "1"})
+    with pytest.raises(ValueError, match="onto itself"):
+        half.copy_partition(table, same, *arguments)
+    assert half.copy_partition(table, same, "p", "q") == Copied(1, "1")
 
 
 def test_a_copy_goes_on_after_an_error(half: Half, table_storage: TableStorage) -> None:

@@ -87,11 +87,26 @@ def test_the_number_of_shards_is_fixed(half: Half) -> None:
     half.ShardedCounter(table, "visits").create(4)
     with pytest.raises(AnotherSize, match="has 4 shards, not 5"):
         half.ShardedCounter(table, "visits").create(5)
-    with pytest.raises(ValueError, match="1 to 1000 shards"):
-        half.ShardedCounter(table, "visits").create(0)
+    for shards in (0, 1001, 2.5, True, "8"):
+        with pytest.raises(ValueError, match="1 to 1000 shards"):
+            half.ShardedCounter(table, "others").create(shards)
+
+
+@pytest.mark.parametrize("reset", ["before", "within", "after"])
+def test_a_counter_whose_answer_was_lost_is_created(
+    half: Half, table_storage: TableStorage, reset: str
+) -> None:
+    counter = half.ShardedCounter(half.table(retry_backoff_factor=0.01), "visits")
+    for operation in ("EntityGroupTransaction", "InsertEntity"):  # whichever it is
+        table_storage.faults.add(operation=operation, count=1, reset=reset)
+    counter.create(4)
+    with pytest.raises(AnotherSize, match="has 4 shards, not 5"):
+        counter.create(5)
 
 
 def test_a_counter_that_was_not_created_is_an_error(half: Half) -> None:
+    with pytest.raises(ResourceNotFoundError):
+        half.ShardedCounter(half.table("None", create=False), "none").create()
     with pytest.raises(NotCreated, match="There is no counter none: create it once"):
         half.ShardedCounter(half.table(), "none").increment()
     counter = half.ShardedCounter(half.table(), "visits")

@@ -5,6 +5,7 @@ Each ends with one sentence and exit status 1 or 2, and leaves nothing half writ
 
 import resource
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,18 @@ def test_a_full_disk_while_columns_are_written(
     assert not target.exists()
     told = tools.run("export", loaded, target).lines
     assert told[1] == "An earlier run had read the first 2,500."
+
+
+def test_a_missing_package_is_noticed_before_the_table_is_read(
+    tools: DataTools, loaded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The builds without Python leave out pyarrow, which writes Parquet."""
+    before = set(tools.directory.iterdir())
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "pyarrow", None)
+        refused = tools.run("export", loaded, tools.directory / "out.parquet", status=2).stderr
+    assert refused.startswith("tablestone: `tablestone export` needs pyarrow")
+    assert set(tools.directory.iterdir()) == before
 
 
 @pytest.mark.parametrize(

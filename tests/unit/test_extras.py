@@ -22,11 +22,11 @@ class _Distribution:
 @pytest.mark.parametrize(
     ("origin", "expected"),
     [
-        (None, "'tablestone[tools]'"),
-        ({"url": "https://example.org/t.git"}, "'tablestone[tools]'"),
+        (None, "'/path/to/tablestone[tools]'"),
+        ({"url": "https://example.org/t.git"}, "'/path/to/tablestone[tools]'"),
         ({"url": "file://HERE/a%20b", "dir_info": {}}, "'HERE/a b[tools]'"),
         ({"url": "file://HERE/a%20b", "dir_info": {"editable": True}}, "-e 'HERE/a b[tools]'"),
-        ({"url": "file://HERE/gone.whl"}, "'tablestone[tools]'"),
+        ({"url": "file://HERE/gone.whl"}, "'/path/to/tablestone[tools]'"),
     ],
 )
 def test_the_command_for_each_origin(
@@ -45,4 +45,4 @@ def test_the_command_without_an_installation(monkeypatch: pytest.MonkeyPatch) ->
         raise metadata.PackageNotFoundError
 
     monkeypatch.setattr(metadata, "distribution", none)
-    assert extras.pip_install("tools,entra").endswith(" 'tablestone[tools,entra]'")
+    assert extras.pip_install("tools,entra").endswith(" '/path/to/tablestone[tools,entra]'")

@@ -3,13 +3,11 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
-import { setInterval } from "node:timers"; // not those that a test replaces
-import { stat } from "./own_process";
+import { stopWithParent } from "./own_process";
 import { program } from "./program";
 
 const OPTIONS = ["serve", "--engine", "memory", "--port", "0", "--control", "0", "--print", "json"];
 const ERRORS_LENGTH_MAX = 10_000;
-const LOOK_MILLISECONDS = 500;
 const CONFIGURES_A_SERVER = /^(TABLESTONE|AZURITE)_/;
 
 export interface Account {
@@ -84,15 +82,6 @@ export interface RecordedRequest {
 /** Entities by table. */
 export type Entities = Record<string, Record<string, unknown>[]>;
 
-// A test runner that is killed leaves its processes, which go on until their tests end.
-function stopWithParent(server: ChildProcess): void {
-  const { parent } = stat();
-  const looking = setInterval(() => {
-    if (stat().parent !== parent) server.kill();
-  }, LOOK_MILLISECONDS).unref();
-  server.once("exit", () => clearInterval(looking));
-}
-
 /** A server that keeps everything in memory. It ends with the process that has started it, however that ends. */
 export class Tablestone {
   private constructor(
@@ -108,6 +97,7 @@ export class Tablestone {
       stdio: ["ignore", "pipe", "pipe", "pipe"],
       env: { ...Object.fromEntries(own), TABLESTONE_PARENT_PIPE: "3" },
     });
+    // A test runner that is killed leaves its processes, which go on until their tests end.
     if (process.connected || process.env.NODE_TEST_CONTEXT) stopWithParent(server);
     let errors = "";
     server.stderr!.on("data", (text) => (errors = (errors + text).slice(-ERRORS_LENGTH_MAX)));
@@ -138,6 +128,8 @@ export class Tablestone {
       method,
       headers: { "content-type": "application/json" },
       ...(members && { body: JSON.stringify(members) }),
+    }).catch((cause) => {
+      throw new Error(`The server at ${this.control} does not answer: it was stopped, or has ended.`, { cause });
     });
     const text = await answer.text();
     const value = text ? JSON.parse(text) : undefined;

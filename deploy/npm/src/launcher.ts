@@ -3,7 +3,7 @@
 // also by SIGKILL: then its end of a pipe closes.
 
 import { spawn } from "node:child_process";
-import { stat } from "./own_process";
+import { stat, stopWithParent } from "./own_process";
 import { program } from "./program";
 
 const FAILED = 1;
@@ -25,6 +25,8 @@ function launch(path: string): void {
     stdio: ["inherit", "inherit", "inherit", "pipe"],
     env: { ...process.env, TABLESTONE_PARENT_PIPE: "3" },
   });
+  // npm runs this command in a shell. SIGTERM ends the two, and does not come here.
+  if (process.env.npm_command) stopWithParent(launched);
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
     process.on(signal, () => {
       if (signal !== "SIGINT" || !hasTerminal()) launched.kill(signal);

@@ -53,7 +53,7 @@ def to_entity(value: Any) -> dict[str, Any]:
             continue
         try:
             entity[_KEYS.get(name, name)] = _to_property(kind, stored)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise FieldError(f"{name}: {error}") from None
     return entity
 
@@ -92,6 +92,8 @@ def _fields_of(made: type) -> dict[str, Any]:
     fields = {field.name: hints[field.name] for field in dataclasses.fields(made) if field.init}
     if missing := set(_KEYS) - set(fields):
         raise TypeError(f"{made.__name__} has no field {' and no field '.join(sorted(missing))}.")
+    if taken := {*_KEYS.values(), "Timestamp"} & set(fields):
+        raise TypeError(f"{min(taken)}: the service has this property itself.")
     return fields
 
 
@@ -106,13 +108,21 @@ def _kind_of(name: str, hint: Any) -> tuple[Any, bool]:
         others = [each for each in get_args(hint) if each is not type(None)]
         optional = len(others) < len(get_args(hint))
         hint = others[0] if len(others) == 1 else hint
-    is_enum = isinstance(hint, type) and issubclass(hint, Enum)
-    if not is_enum and hint not in (*_PLAIN, int, Int64, float, datetime, Decimal):
+    if not _is_enum(hint) and hint not in (*_PLAIN, int, Int64, float, datetime, Decimal):
         raise TypeError(f"{name}: no EDM type is known for {hint!r}.")
+    if name in _KEYS and (optional or not (_is_enum(hint) or hint in (str, Decimal))):
+        raise TypeError(f"{name}: a key is a str.")
     return hint, optional
 
 
+def _is_enum(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Enum)
+
+
 def _to_property(kind: Any, value: Any) -> Any:
+    if isinstance(value, Enum) and not (_is_enum(kind) and value.name in kind.__members__):
+        # An IntEnum as an int: the client would store its name. Several members of a Flag have no name of their own.
+        raise TypeError(f"{value!r} would not come back as {_name_of(kind)}.")
     if kind in (int, Int64):
         bits = 32 if kind is int else 64
         if not isinstance(value, int) or isinstance(value, bool):
@@ -148,7 +158,7 @@ def _from_property(kind: Any, stored: Any) -> Any:
         return datetime.fromisoformat(value.isoformat()).astimezone(UTC)
     if kind is Decimal:
         return Decimal(value if isinstance(value, str) else None)  # type: ignore[arg-type]  # a TypeError
-    if isinstance(kind, type) and issubclass(kind, Enum):
+    if _is_enum(kind):
         return kind[value]
     if not isinstance(value, kind):
         raise TypeError

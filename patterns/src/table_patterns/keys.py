@@ -210,7 +210,7 @@ class CompositeKey:
         self._parts: list[KeyPart] = []
         for kind in kinds:
             part = _PARTS.get(kind) if isinstance(kind, type) else kind
-            if part is None or not hasattr(part, "decode"):
+            if part is None or not (hasattr(part, "encode") and hasattr(part, "decode")):
                 raise TypeError(
                     f"{kind!r} is no kind of a part; use str, int, float, datetime, Padded or ReverseTicks."
                 )
@@ -224,8 +224,8 @@ class CompositeKey:
 
     def decode(self, key: str) -> tuple[Any, ...]:
         """The values of a key. Raises `KeyPartError` for one that `encode` does not make."""
-        texts = key.removeprefix(self._prefix).split(_SEPARATOR)
         try:
+            texts = key.removeprefix(self._prefix).split(_SEPARATOR)
             values = tuple(part.decode(text) for part, text in zip(self._parts, texts, strict=True))
             again = zip(self._parts, values, texts, strict=True)
             fits = key.startswith(self._prefix) and len(key) <= KEY_UNITS_MAX
@@ -234,7 +234,7 @@ class CompositeKey:
                 for part, value, text in again
             ):
                 return values
-        except (ValueError, KeyError, OverflowError, struct.error):
+        except (ValueError, KeyError, OverflowError, AttributeError, struct.error):
             pass
         raise KeyPartError(f"{key!r} is no key of these parts.")
 

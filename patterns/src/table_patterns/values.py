@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any
 from uuid import UUID
 
@@ -52,7 +53,8 @@ def _typed(name: str, value: Any) -> tuple[str, Any]:
                 raise TypeError(f"{name}: {value} needs an EntityProperty with EdmType.INT64.")
             return EdmType.INT32.value, value
         case float():
-            return EdmType.DOUBLE.value, value
+            # JSON has no number for these, and other languages refuse Python's words.
+            return EdmType.DOUBLE.value, value if isfinite(value) else json.dumps(value)
         case bytes():
             return EdmType.BINARY.value, base64.b64encode(value).decode()
         case UUID():
@@ -68,6 +70,8 @@ def _untyped(edm_type: str, value: Any) -> Any:
             return EntityProperty(value, EdmType.INT64)
         case EdmType.BINARY:
             return base64.b64decode(value)
+        case EdmType.DOUBLE:
+            return float(value)
         case EdmType.GUID:
             return UUID(value)
         case EdmType.DATETIME:

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -94,10 +94,13 @@ def test_a_program_that_cannot_be_started(
 
 
 @contextmanager
-def launched(project: Path, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], set[int]]]:
-    """A server that is ready, by the launcher, and the processes that the launcher has started."""
+def launched(
+    project: Path, *words: str, by: Sequence[str] = ()
+) -> Iterator[tuple[subprocess.Popen[bytes], set[int]]]:
+    """A server that is ready, by the launcher or a command for it, and the processes that this has started."""
     with subprocess.Popen(
-        [launcher(project), *words],
+        [*(by or [str(launcher(project))]), *words],
+        cwd=project,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         env=clean_environment(),
@@ -129,6 +132,14 @@ def test_a_signal_to_the_launcher(
         process.send_signal(number)
         ended = process.wait(READY_SECONDS_MAX)
         assert ended == (-number if status is None else status)
+        wait_until(lambda: are_gone(server))
+
+
+def test_sigterm_to_npx(project: Path) -> None:
+    """`npx … &` and `kill $!`: npm ends its shell, and tells the launcher nothing."""
+    with launched(project, *SERVE, by=("npx", "--no", "tablestone")) as (process, server):
+        process.terminate()
+        process.wait(READY_SECONDS_MAX)
         wait_until(lambda: are_gone(server))
 
 

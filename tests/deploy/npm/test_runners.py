@@ -54,9 +54,10 @@ FILES = {
         imports=REQUIRE, before="beforeAll", after="afterAll", limit=", 150_000"
     ),
 }
+HANGING_NODE = ("hang-node/one.test.mjs", "hang-node/two.test.mjs")
 KILLED = [
-    (("node", "hang-node/one.test.mjs"), 1),
-    (("node", "--test", "--test-concurrency=2", "hang-node/"), 2),
+    (("node", HANGING_NODE[0]), 1),
+    (("node", "--test", "--test-concurrency=2", *HANGING_NODE), 2),
     ((*VITEST, "hang-vitest", "--maxWorkers=2", "--pool", "threads"), 2),
     ((*VITEST, "hang-vitest", "--maxWorkers=2", "--pool", "forks"), 2),
     ((*VITEST, "hang-vitest", "--maxWorkers=2", "--pool", "vmThreads"), 2),

@@ -63,8 +63,10 @@ def serving(
     ) as server:
         assert server.stdout is not None
         endpoint = next(line for line in server.stdout if line.startswith("Table endpoint: "))
-        yield server, endpoint.split()[-1]
-        server.kill()
+        try:
+            yield server, endpoint.split()[-1]
+        finally:
+            server.kill()
 
 
 def test_it_names_itself_and_leaves_nothing(one_file: Path, place: Path) -> None:
@@ -75,17 +77,30 @@ def test_it_names_itself_and_leaves_nothing(one_file: Path, place: Path) -> None
     wait_until(lambda: is_empty(place))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("kill", "number"),
+    [
+        (os.killpg, signal.SIGTERM),
+        (os.killpg, signal.SIGINT),
+        (os.kill, signal.SIGKILL),
+        (os.killpg, signal.SIGKILL),
+    ],
+)
 def test_nothing_is_left_however_it_ends(
-    one_file: Path, place: Path, number: signal.Signals
+    one_file: Path, place: Path, kill: Callable[[int, int], None], number: signal.Signals
 ) -> None:
-    """Not even after SIGKILL: neither files nor workers. A terminal sends its signal to all processes."""
+    """Neither files nor workers. A terminal sends its signal to the whole group, and `timeout` SIGKILL too."""
     with serving(one_file, place, "--workers=2") as (server, _):
         assert len(processes(place)) == 3
-        kill = os.kill if number == signal.SIGKILL else os.killpg
         kill(server.pid, number)
         assert server.wait(SECONDS_MAX) == (-number if number == signal.SIGKILL else 0)
         wait_until(lambda: is_empty(place) and not processes(place))
+
+
+def test_a_relative_place(one_file: Path, place: Path) -> None:
+    script = 'cd "$1" && TMPDIR=. exec "$2" --version'
+    assert run("sh", "-c", script, "-", place, one_file).stdout.startswith("Tablestone ")
+    wait_until(lambda: is_empty(place))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -116,7 +131,7 @@ def test_two_at_once_are_apart(one_file: Path, place: Path) -> None:
     ("options", "said"),
     [
         ("ro", "The program is unpacked in {}, which cannot be written."),
-        ("size=20m", "The program cannot be unpacked in {}, where it needs 120 MB."),
+        ("size=20m", "The program cannot be unpacked in {}: that needs tar, gzip and 120 MB."),
         ("noexec", "The program is unpacked in {}, which is mounted without exec."),
     ],
 )

@@ -64,6 +64,22 @@ def quoted(text: str) -> str:
     return text.replace("'", "''")
 
 
+async def submitted(table: TableClient, operations: list[Any], *refusals: int) -> Exception | None:
+    """Send a transaction until it is answered; returns the error if the service refused it with one of these statuses.
+
+    Then an attempt before, whose answer was lost, may have been carried out. Raises what `pause_after` does.
+    """
+    unanswered = 0
+    while True:
+        try:
+            await table.submit_transaction(operations)
+            return None
+        except FAILED as error:
+            if is_refused(error, *refusals):
+                return error
+            unanswered = await pause_after(error, unanswered)
+
+
 async def pause_after(error: Exception, unanswered: int) -> int:
     """Wait a little after a write that may have been carried out; returns how many there were now.
 

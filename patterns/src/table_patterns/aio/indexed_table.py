@@ -90,7 +90,8 @@ class IndexedTable:
         def make(old: TableEntity | None) -> dict[str, Any]:
             if old is None:
                 raise ResourceNotFoundError(f"{entity['RowKey']} does not exist.")
-            return {**old, **entity}
+            # As in the service's own merge, None changes nothing.
+            return old | {name: value for name, value in entity.items() if value is not None}
 
         await self._change(entity["PartitionKey"], entity["RowKey"], make, etag)
 
@@ -117,10 +118,10 @@ class IndexedTable:
             rows = _NEAR.filter("RowKey", name, value_key)
             query_filter = f"PartitionKey eq '{quoted(partition_key)}' and {rows}"
         async for hit in self._table.query_entities(query_filter):
-            partition, row = self._entity_of(hit)
-            if partition_key is not None and partition != partition_key:
+            keys = _entity_of(hit["PartitionKey"], hit["RowKey"])
+            if keys and partition_key not in (None, keys[0]):
                 continue
-            entity = await stored_entity(self._table, partition, row)
+            entity = await stored_entity(self._table, *keys) if keys else None
             if entity is not None and _key_of(entity, name) == value_key:
                 yield _plain(entity)
             else:
@@ -174,13 +175,14 @@ class IndexedTable:
         """Check, write what is missing and delete what is wrong; returns what was found. Others may write meanwhile."""
         checked = await self.check()
         for place in checked.missing:
-            await self._write_again(*self._entity_of(_entity_at(place)))
+            if keys := _entity_of(*place):
+                await self._write_again(*keys)
         for place in checked.wrong:
             hit = await stored_entity(self._table, *place)
-            if hit is not None:
-                entity = await stored_entity(self._table, *self._entity_of(hit))
-                if place not in _near_of(entity, *self._near) | _far_of(entity, *self._far):
-                    await self._repair(hit)
+            keys = _entity_of(*place)
+            entity = await stored_entity(self._table, *keys) if keys else None
+            if hit is not None and (entity is None or place not in self._places_of(entity)):
+                await self._repair(hit)
         return checked
 
     async def _write_again(self, partition_key: str, row_key: str) -> bool:
@@ -202,12 +204,19 @@ class IndexedTable:
         entities = 0
         async for entity in self._entities():
             entities += 1
-            expected |= _near_of(entity, *self._near) | _far_of(entity, *self._far)
+            expected |= self._places_of(entity)
         found: set[Place] = set()
         index_filter = f"({_NEAR.filter('RowKey')}) or ({_FAR_PARTITION.filter('PartitionKey')})"
         async for row in self._table.query_entities(index_filter):
             found.add((row["PartitionKey"], row["RowKey"]))
         return Checked(entities, sorted(expected - found), sorted(found - expected))
+
+    def _places_of(self, entity: TableEntity) -> set[Place]:
+        try:
+            return _near_of(entity, *self._near) | _far_of(entity, *self._far)
+        except KeyPartError as error:
+            keys = f"{entity['PartitionKey']}, {entity['RowKey']}"
+            raise KeyPartError(f"The entity {keys}: {error}") from error
 
     async def _entities(self) -> AsyncIterator[TableEntity]:
         async for entity in self._table.list_entities():
@@ -250,7 +259,7 @@ class IndexedTable:
                 outbox_etag = etag_of(outbox)
                 break
             if etag is not None and etag_of(old) != etag:
-                raise failed or ResourceModifiedError(f"{row_key} has changed.")
+                raise ResourceModifiedError(f"{row_key} has changed.") from failed
             new = make(old)
             if old is None and new is None:
                 return
@@ -340,6 +349,8 @@ class IndexedTable:
         assert named is not None
         row_key, places = named
         for _ in range(ATTEMPTS_MAX):
+            if not places:  # it tells only that an entity was deleted
+                break
             entity = await stored_entity(self._table, partition_key, row_key)
             current = _far_of(entity, *self._far)
             for place in places:
@@ -356,15 +367,19 @@ class IndexedTable:
             keys = outbox["PartitionKey"], outbox["RowKey"]
             await self._table.delete_entity(*keys, **if_unchanged(etag))
 
-    def _entity_of(self, hit: Mapping[str, Any]) -> Place:
-        if hit["PartitionKey"].startswith(_RESERVED):
-            partition, row = _FAR_ROW.decode(hit["RowKey"])
-            return partition, row
-        return hit["PartitionKey"], _NEAR.decode(hit["RowKey"])[2]
-
     async def _repair(self, hit: TableEntity) -> None:
         with suppress(*FAILED):  # no right to write, or changed since
             await self._table.delete_entity(hit, **if_unchanged(etag_of(hit)))
+
+
+def _entity_of(partition_key: str, row_key: str) -> Place | None:
+    """The keys of the entity of an index entity; None for a row that somebody else has put among them."""
+    with suppress(KeyPartError):
+        if not partition_key.startswith(_RESERVED):
+            return partition_key, _NEAR.decode(row_key)[2]
+        partition, row = _FAR_ROW.decode(row_key)
+        return partition, row
+    return None
 
 
 def _named_by(outbox: Mapping[str, Any]) -> tuple[str, list[Place]] | None:

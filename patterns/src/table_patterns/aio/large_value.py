@@ -12,14 +12,7 @@ from uuid import uuid4
 from azure.data.tables import TableEntity, UpdateMode
 from azure.data.tables.aio import TableClient
 
-from table_patterns.aio.answers import (
-    FAILED,
-    is_refused,
-    pause_after,
-    quoted,
-    require_client,
-    stored_entity,
-)
+from table_patterns.aio.answers import FAILED, quoted, require_client, stored_entity, submitted
 from table_patterns.aio.partitions import bulk_delete
 from table_patterns.errors import Conflicts, OutcomeUnknown, ValueDamaged
 from table_patterns.keys import CompositeKey, KeyPartError, Padded
@@ -60,6 +53,8 @@ class LargeValues:
         that leaves no room for those of parts; `ValueError` for one that begins like theirs, or
         that has characters which the service forbids.
         """
+        if not isinstance(row_key, str):
+            raise TypeError(f"{row_key!r} is no text, so no key.")
         if row_key.startswith(_OWN):
             raise ValueError(f"Row keys that begin with {' or '.join(_OWN)} are those of parts.")
         if _FORBIDDEN.search(row_key):  # the service would refuse it last, after all parts
@@ -101,21 +96,14 @@ class LargeValues:
             ("upsert", valid, {"mode": UpdateMode.REPLACE}),
             ("delete", manifest),
         ]
-        unanswered = 0
-        while True:
-            try:
-                await self._table.submit_transaction(operations)
-                return
-            except FAILED as error:
-                if not is_refused(error, 404):
-                    unanswered = await pause_after(error, unanswered)
-                    continue
-                now = await stored_entity(self._table, partition_key, row_key)
-                if now is not None and now.get("Version") == version:
-                    return  # by an attempt whose answer was lost
+        if refused := await submitted(self._table, operations, 404):
+            now = await stored_entity(self._table, partition_key, row_key)
+            if (
+                now is None or now.get("Version") != version
+            ):  # else by an attempt whose answer was lost
                 raise OutcomeUnknown(
                     f"The value of {row_key} took too long to write and was given up, or it has been replaced since."
-                ) from error
+                ) from refused
 
     async def get(self, partition_key: str, row_key: str) -> bytes | str | dict[str, Any] | None:
         """The value, or None. Raises `ValueDamaged` if its parts are not those that were stored;
@@ -172,9 +160,11 @@ class LargeValues:
             where + _MANIFEST.filter("RowKey"), raw_response_hook=clock
         )
         async for manifest in writing:
-            if clock.is_older(manifest, older_than):
-                await self._table.delete_entity(manifest)
-                writers += 1
+            with suppress(KeyPartError):  # somebody's own row
+                _MANIFEST.decode(manifest["RowKey"])
+                if clock.is_older(manifest, older_than):
+                    await self._table.delete_entity(manifest)
+                    writers += 1
         seen: set[tuple[str, str, str]] = set()
         found = self._table.query_entities(
             where + _PART.filter("RowKey"), select=["PartitionKey", "RowKey"]

@@ -15,13 +15,11 @@ from azure.data.tables import EdmType, EntityProperty, TableEntity, UpdateMode
 from azure.data.tables.aio import TableClient
 
 from table_patterns.aio.answers import (
-    FAILED,
     etag_of,
     if_unchanged,
-    is_refused,
-    pause_after,
     require_client,
     stored_entity,
+    submitted,
 )
 from table_patterns.errors import LockLost, LockNotAcquired
 from table_patterns.keys import CompositeKey
@@ -101,22 +99,14 @@ class Lock:
             "Seconds": float(self._seconds),
         }
         written = Held(number, token, began + self._seconds)
-        unanswered = 0
-        while True:
-            try:
-                if stored is None:
-                    await self._table.create_entity(entity)
-                else:
-                    condition = if_unchanged(etag_of(stored))
-                    await self._table.update_entity(entity, UpdateMode.REPLACE, **condition)
-                return written
-            except FAILED as error:
-                refused = is_refused(error, 409, 412)
-                if not refused:
-                    unanswered = await pause_after(error, unanswered)
-            # The write may have been carried out all the same: the token tells whose is stored.
+        # A transaction of one: where the answer to `create_entity` is cut, the client ends in an AttributeError.
+        operation: Any = ("create", entity)
+        if stored is not None:
+            replace = {"mode": UpdateMode.REPLACE, **if_unchanged(etag_of(stored))}
+            operation = ("update", entity, replace)
+        if await submitted(self._table, [operation], 404, 409, 412):
+            # An attempt before may have been carried out: the token tells whose is stored.
             now = await self._stored(ServiceTime())
-            if now is not None and (now["Token"], now["Number"].value) == (token, number):
-                return written
-            if refused or etag_of(now) != etag_of(stored):
+            if now is None or (now["Token"], now["Number"].value) != (token, number):
                 return None
+        return written

@@ -89,7 +89,8 @@ class IndexedTable:
         def make(old: TableEntity | None) -> dict[str, Any]:
             if old is None:
                 raise ResourceNotFoundError(f"{entity['RowKey']} does not exist.")
-            return {**old, **entity}
+            # As in the service's own merge, None changes nothing.
+            return old | {name: value for name, value in entity.items() if value is not None}
 
         self._change(entity["PartitionKey"], entity["RowKey"], make, etag)
 
@@ -116,10 +117,10 @@ class IndexedTable:
             rows = _NEAR.filter("RowKey", name, value_key)
             query_filter = f"PartitionKey eq '{quoted(partition_key)}' and {rows}"
         for hit in self._table.query_entities(query_filter):
-            partition, row = self._entity_of(hit)
-            if partition_key is not None and partition != partition_key:
+            keys = _entity_of(hit["PartitionKey"], hit["RowKey"])
+            if keys and partition_key not in (None, keys[0]):
                 continue
-            entity = stored_entity(self._table, partition, row)
+            entity = stored_entity(self._table, *keys) if keys else None
             if entity is not None and _key_of(entity, name) == value_key:
                 yield _plain(entity)
             else:
@@ -173,13 +174,14 @@ class IndexedTable:
         """Check, write what is missing and delete what is wrong; returns what was found. Others may write meanwhile."""
         checked = self.check()
         for place in checked.missing:
-            self._write_again(*self._entity_of(_entity_at(place)))
+            if keys := _entity_of(*place):
+                self._write_again(*keys)
         for place in checked.wrong:
             hit = stored_entity(self._table, *place)
-            if hit is not None:
-                entity = stored_entity(self._table, *self._entity_of(hit))
-                if place not in _near_of(entity, *self._near) | _far_of(entity, *self._far):
-                    self._repair(hit)
+            keys = _entity_of(*place)
+            entity = stored_entity(self._table, *keys) if keys else None
+            if hit is not None and (entity is None or place not in self._places_of(entity)):
+                self._repair(hit)
         return checked
 
     def _write_again(self, partition_key: str, row_key: str) -> bool:
@@ -201,12 +203,19 @@ class IndexedTable:
         entities = 0
         for entity in self._entities():
             entities += 1
-            expected |= _near_of(entity, *self._near) | _far_of(entity, *self._far)
+            expected |= self._places_of(entity)
         found: set[Place] = set()
         index_filter = f"({_NEAR.filter('RowKey')}) or ({_FAR_PARTITION.filter('PartitionKey')})"
         for row in self._table.query_entities(index_filter):
             found.add((row["PartitionKey"], row["RowKey"]))
         return Checked(entities, sorted(expected - found), sorted(found - expected))
+
+    def _places_of(self, entity: TableEntity) -> set[Place]:
+        try:
+            return _near_of(entity, *self._near) | _far_of(entity, *self._far)
+        except KeyPartError as error:
+            keys = f"{entity['PartitionKey']}, {entity['RowKey']}"
+            raise KeyPartError(f"The entity {keys}: {error}") from error
 
     def _entities(self) -> Iterator[TableEntity]:
         for entity in self._table.list_entities():
@@ -249,7 +258,7 @@ class IndexedTable:
                 outbox_etag = etag_of(outbox)
                 break
             if etag is not None and etag_of(old) != etag:
-                raise failed or ResourceModifiedError(f"{row_key} has changed.")
+                raise ResourceModifiedError(f"{row_key} has changed.") from failed
             new = make(old)
             if old is None and new is None:
                 return
@@ -337,6 +346,8 @@ class IndexedTable:
         assert named is not None
         row_key, places = named
         for _ in range(ATTEMPTS_MAX):
+            if not places:  # it tells only that an entity was deleted
+                break
             entity = stored_entity(self._table, partition_key, row_key)
             current = _far_of(entity, *self._far)
             for place in places:
@@ -353,15 +364,19 @@ class IndexedTable:
             keys = outbox["PartitionKey"], outbox["RowKey"]
             self._table.delete_entity(*keys, **if_unchanged(etag))
 
-    def _entity_of(self, hit: Mapping[str, Any]) -> Place:
-        if hit["PartitionKey"].startswith(_RESERVED):
-            partition, row = _FAR_ROW.decode(hit["RowKey"])
-            return partition, row
-        return hit["PartitionKey"], _NEAR.decode(hit["RowKey"])[2]
-
     def _repair(self, hit: TableEntity) -> None:
         with suppress(*FAILED):  # no right to write, or changed since
             self._table.delete_entity(hit, **if_unchanged(etag_of(hit)))
+
+
+def _entity_of(partition_key: str, row_key: str) -> Place | None:
+    """The keys of the entity of an index entity; None for a row that somebody else has put among them."""
+    with suppress(KeyPartError):
+        if not partition_key.startswith(_RESERVED):
+            return partition_key, _NEAR.decode(row_key)[2]
+        partition, row = _FAR_ROW.decode(row_key)
+        return partition, row
+    return None
 
 
 def _named_by(outbox: Mapping[str, Any]) -> tuple[str, list[Place]] | None:

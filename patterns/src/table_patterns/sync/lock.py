@@ -18,13 +18,11 @@ from table_patterns.keys import CompositeKey
 from table_patterns.results import Held
 from table_patterns.service_time import ServiceTime
 from table_patterns.sync.answers import (
-    FAILED,
     etag_of,
     if_unchanged,
-    is_refused,
-    pause_after,
     require_client,
     stored_entity,
+    submitted,
 )
 
 PAUSE_SECONDS: Final = 0.5
@@ -100,22 +98,14 @@ class Lock:
             "Seconds": float(self._seconds),
         }
         written = Held(number, token, began + self._seconds)
-        unanswered = 0
-        while True:
-            try:
-                if stored is None:
-                    self._table.create_entity(entity)
-                else:
-                    condition = if_unchanged(etag_of(stored))
-                    self._table.update_entity(entity, UpdateMode.REPLACE, **condition)
-                return written
-            except FAILED as error:
-                refused = is_refused(error, 409, 412)
-                if not refused:
-                    unanswered = pause_after(error, unanswered)
-            # The write may have been carried out all the same: the token tells whose is stored.
+        # A transaction of one: where the answer to `create_entity` is cut, the client ends in an AttributeError.
+        operation: Any = ("create", entity)
+        if stored is not None:
+            replace = {"mode": UpdateMode.REPLACE, **if_unchanged(etag_of(stored))}
+            operation = ("update", entity, replace)
+        if submitted(self._table, [operation], 404, 409, 412):
+            # An attempt before may have been carried out: the token tells whose is stored.
             now = self._stored(ServiceTime())
-            if now is not None and (now["Token"], now["Number"].value) == (token, number):
-                return written
-            if refused or etag_of(now) != etag_of(stored):
+            if now is None or (now["Token"], now["Number"].value) != (token, number):
                 return None
+        return written

@@ -24,6 +24,7 @@ from table_patterns.sync.answers import (
     pause_after,
     quoted,
     require_client,
+    submitted,
 )
 
 OPERATIONS_MAX: Final = 100
@@ -77,7 +78,9 @@ def _delete(
                 unanswered = pause_after(error, unanswered)
         wanted = {entity["RowKey"] for entity in group}
         group = _found(table, again, wanted)
-        left += len(_found(table, these, wanted)) - len(group)
+        # By their keys: others may have deleted some between the two queries.
+        still = {entity["RowKey"] for entity in _found(table, these, wanted)}
+        left += len(still.difference(entity["RowKey"] for entity in group))
         if not group:
             return Deleted(read, read - left, left)
     # Those that are left change faster than they can be deleted together: one by one.
@@ -112,17 +115,21 @@ def copy_partition(
     """Copy the entities of a partition, in the order of their row keys; those of the target are replaced.
 
     To go on after an error, give the last `row_key` of `progress` as `after`. What is deleted from the source meanwhile
-    stays in the target.
+    stays in the target. Raises `ValueError` for a copy onto itself.
     """
-    require_client(target)
+    for table in (source, target):
+        require_client(table)
     so_far = Copied(row_key=after)
     query_filter = f"PartitionKey eq '{quoted(partition_key)}'"
     if after is not None:
         query_filter += f" and RowKey gt '{quoted(after)}'"
     target_key = partition_key if to_partition_key is None else to_partition_key
+    place = source.url, source.table_name, partition_key
+    if place == (target.url, target.table_name, target_key):
+        raise ValueError("A copy onto itself would undo what others write meanwhile.")
     group: list[Any] = []
     size = 0
-    for entity in require_client(source).query_entities(query_filter):
+    for entity in source.query_entities(query_filter):
         cost = json_bytes(entity)
         if len(group) == OPERATIONS_MAX or (group and size + cost > BYTES_MAX):
             so_far = _put(target, group, so_far, progress)
@@ -136,13 +143,7 @@ def copy_partition(
 def _put(
     target: TableClient, group: list[Any], so_far: Copied, progress: Callable[[Copied], None]
 ) -> Copied:
-    unanswered = 0
-    while True:  # the same again changes nothing
-        try:
-            target.submit_transaction(group)
-            break
-        except FAILED as error:
-            unanswered = pause_after(error, unanswered)
+    submitted(target, group)  # the same again changes nothing
     so_far = Copied(so_far.copied + len(group), group[-1][1]["RowKey"])
     progress(so_far)
     return so_far

@@ -225,6 +225,8 @@ def export(
         return
     if not Path(file).absolute().parent.is_dir():
         raise TransferRefused(f"{file} cannot be written: its directory is not there.")
+    if target.kind == "parquet":
+        import pyarrow as pa  # noqa: PLC0415, F401 - report a missing package before reading
     refuse_positions(Side("", endpoint, 1), [table])
     identity = {
         "command": "export",
