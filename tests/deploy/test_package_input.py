@@ -31,7 +31,15 @@ def program(request: pytest.FixtureRequest) -> Path:
 
 
 def refused(*words: str | Path) -> tuple[int, str]:
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, cwd="/")
+    ended = subprocess.run(
+        words,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd="/",
+        env=os.environ | {"SOURCE_DATE_EPOCH": "0"},  # a copy of the checkout has no git
+    )
     assert ended.stdout == ""
     return ended.returncode, ended.stderr
 

@@ -109,9 +109,9 @@ def test_a_call_costs(
 ) -> None:
     given = Given(table_account.connection_string)
     call, requests, entities = COSTS[what]
-    before = len(table_storage.requests)
+    before = table_storage.requests_count
     with table_storage.expect(requests=requests, rows_read=entities):
         call(given)
     # Not less either: the page would say too much.
-    made = table_storage.requests[before:]
+    made = table_storage.requests_since(before)
     assert (len(made), sum(each.rows_read for each in made)) == (requests, entities)

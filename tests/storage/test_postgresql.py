@@ -249,10 +249,7 @@ async def test_a_commit_that_is_cut_is_applied_once(
     async with opened(through(proxy, url)) as engine:
         await committed(engine, insert(b"p", b"first", b"first"))
         for number in range(6):
-            # The connection has its session and the statement: the next message is the commit. If an answer came before
-            # the cut, the connection that is lost is an idle one.
-            with contextlib.suppress(EngineBusy):
-                await engine.commit(upsert(b"other", b"r"))
+            # The connection has its session and the statement: the next message is the commit.
             await committed(engine, upsert(b"other", b"r"))
             row = b"row %d" % number
             proxy.cuts = [Cut(b"commit_rows", how)]
@@ -262,6 +259,9 @@ async def test_a_commit_that_is_cut_is_applied_once(
             assert is_carried_out is None or repeated == (not is_carried_out)
             acknowledged.append(row)
             assert not proxy.cuts
+            # If the answer came before the cut, the connection that is lost is an idle one.
+            with contextlib.suppress(EngineBusy):
+                await engine.commit(upsert(b"other", b"r"))
         await asyncio.sleep(3 * LATE_SECONDS if how == "late" else 0)
         stored = await read_all(engine, KeyRange.of_partition(b"p"))
         assert stored == acknowledged
