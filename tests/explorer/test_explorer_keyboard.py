@@ -249,6 +249,8 @@ class Keyboard:
             case Type(text):
                 self._page.keyboard.press("ControlOrMeta+a")
                 self._page.keyboard.type(text)
+                # What takes the focus meanwhile would get the rest.
+                assert self._page.evaluate("document.activeElement.value") == text
             case Press(keys):
                 self._page.keyboard.press(keys)
             case Wait(selector, text):
