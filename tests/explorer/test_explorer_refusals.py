@@ -137,7 +137,7 @@ def test_an_odd_answer_is_explained(body: str, path: str, status: str, words: st
 
 
 def test_a_file_that_needs_a_missing_package_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The builds without Python leave out pyarrow, which reads CSV."""
+    """The builds without Python leave out pyarrow, which reads Parquet."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with TableStorage() as storage:
         answer = send(
@@ -145,7 +145,7 @@ def test_a_file_that_needs_a_missing_package_is_explained(monkeypatch: pytest.Mo
             "/tables/T/import",
             OPENED | {"origin": ORIGIN},
             data={"look": "1"},
-            files={"file": ("rows.csv", b"PartitionKey,RowKey\na,b\n")},
+            files={"file": ("rows.parquet", b"PAR1")},
             connection=parse_connection_string(storage.connection_string),
         )
     assert answer.status_code == 501

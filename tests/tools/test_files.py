@@ -2,17 +2,21 @@
 
 import gzip
 import io
+from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from spec_tables import load
 from tablestone.model.edm import EdmType
 from tablestone.tools.errors import TransferFailed, TransferRefused
+from tablestone.tools.formats import typed_csv
 from tablestone.tools.formats.compressed import CompressedAppender, ReadPosition
 from tablestone.tools.formats.reading_file import read_rows
 from tablestone.tools.formats.rows import Reading, Rejected, Row, parse_types
@@ -262,19 +266,69 @@ def test_closed_quotes_at_the_end_of_a_file(
     assert read(path, encoding=encoding) == [{"PartitionKey": "p", "RowKey": "r", "a": expected}]
 
 
-def test_a_quote_in_a_later_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After rows of earlier blocks it is a failure, otherwise a refusal: a thread reads some blocks ahead."""
-    monkeypatch.setattr("tablestone.tools.formats.typed_csv.BLOCK_BYTES", 1000)
+def test_a_quote_after_rows_that_are_handed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then it is a failure, otherwise a refusal."""
     path = tmp_path / "x.csv"
-    rows = "".join(f"p,{n},x\n" for n in range(1000))
+    rows = "".join(f"p,{n},x\n" for n in range(typed_csv.ROWS_AHEAD + 10))
     path.write_text(f'PartitionKey,RowKey,a\n{rows}p,last,"x\n')
     given: list[object] = []
     with pytest.raises(
-        (TransferFailed, TransferRefused),
-        match=r"the quote that opens in line 1002 is never closed\.",
-    ) as raised:
+        TransferFailed, match=r"the quote that opens in line 1012 is never closed\."
+    ):
         given.extend(read_rows(str(path), Reading(), None, ReadPosition()))
-    assert raised.type is (TransferFailed if given else TransferRefused)
-    path.write_text(f'PartitionKey,RowKey,a\np,first,"x\n{rows}')
-    with pytest.raises(TransferFailed, match="perhaps a quote is never closed"):
-        read(path)
+    assert len(given) == typed_csv.ROWS_AHEAD - 1  # and the header
+    monkeypatch.setattr(typed_csv, "ROW_LENGTH_MAX", 1000)
+    for content in (f"{rows}\n", "x" * 1000):
+        path.write_text(f'PartitionKey,RowKey,a\np,first,"{content}')
+        with pytest.raises(TransferRefused, match="perhaps a quote is never closed"):
+            read(path)
+
+
+def cells_of(text: str, delimiter: str, absent: AbstractSet[str]) -> list[list[str | None]]:
+    """A model of the parser, which looks at one character after the other. `IndexError` if a quote is not closed."""
+    rows: list[list[str | None]] = []
+    row: list[str | None] = []
+    at = 0
+    while at < len(text) or row:
+        if not row and text[at] in "\r\n":
+            at += 1
+            continue
+        cell, is_quoted = "", text[at : at + 1] == '"'
+        if is_quoted:
+            at += 1
+            while text[at] != '"' or text[at : at + 2] == '""':
+                cell += text[at]
+                at += 2 if text[at] == '"' else 1
+            at += 1
+        while text[at : at + 1] not in (delimiter, "\r", "\n", ""):
+            cell += text[at]
+            at += 1
+        row.append(None if cell in absent and not is_quoted else cell)
+        if text[at : at + 1] != delimiter:
+            rows.append(row)
+            row = []
+        at += 1
+    return rows
+
+
+PIECES: Final = ("a", "\n", "\r\n", "\r", ";", '"', '""', '";', ';"', '"";""', "NA", '"NA"', '""""')
+NULLS: Final = frozenset(("NA", '"'))
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+@example('"x;"";y";""')
+@example('"x\n";"";"NA";NA')
+@example('"x\n"";"";y";""')
+@example('";""";""""')
+def test_cells_are_those_of_a_model(text: str) -> None:
+    """Quotes alone keep some of them from being absent, also on lines that begin within quotes."""
+    parser = typed_csv.Parser(io.StringIO(text, newline=""), ";", NULLS)
+    try:
+        expected = cells_of(text, ";", {"", *NULLS})
+    except IndexError:
+        with pytest.raises(typed_csv.NotClosed):
+            list(parser.rows())
+    else:
+        assert list(parser.rows()) == expected

@@ -25,7 +25,6 @@ from tablestone.configuration import DEVELOPMENT_ACCOUNT_NAME, Configuration
 from tablestone.engines.contract import ANY, DELETE, Change, Entry, Key, WriteSet
 from tablestone.engines.memory import MemoryEngine, MemoryRows
 from tablestone.engines.registry import open_engine
-from tablestone.extras import needs
 from tablestone.model.edm import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, EdmType
 from tablestone.model.errors import StorageError
 from tablestone.model.expiry import ExpiryPolicy
@@ -53,6 +52,10 @@ from tablestone.tables.service import TableService
 from tablestone.tables.sweeping import Sweeper
 from tablestone.testing.clock import StorageClock
 from tablestone.testing.realism import FollowedEngine, Secondary
+from tablestone.tools.errors import TransferRefused
+from tablestone.tools.formats.compressed import ReadPosition
+from tablestone.tools.formats.reading_file import read_rows
+from tablestone.tools.formats.rows import Reading, Rejected
 from tablestone.wire.json_payload import decode_entity
 
 SNAPSHOT_VERSION: Final = 1
@@ -218,12 +221,6 @@ def _rows_of_tables(seed: Mapping[str, Entities]) -> Iterator[SeedRow]:
 
 
 def _rows_of_file(path: Path, table: str) -> Iterator[SeedRow]:
-    # Loaded here, because the reader of CSV needs pyarrow, and the rest of the test kit does not.
-    from tablestone.tools.errors import TransferRefused  # noqa: PLC0415
-    from tablestone.tools.formats.compressed import ReadPosition  # noqa: PLC0415
-    from tablestone.tools.formats.reading_file import read_rows  # noqa: PLC0415
-    from tablestone.tools.formats.rows import Reading, Rejected  # noqa: PLC0415
-
     try:
         for row in read_rows(str(path), Reading(), None, ReadPosition()):
             place = f"{path}, {'row' if path.suffix == '.csv' else 'line'} {row.number}"
@@ -232,8 +229,6 @@ def _rows_of_file(path: Path, table: str) -> Iterator[SeedRow]:
             yield SeedRow(table, row.body, place)
     except TransferRefused as refused:
         raise SeedRefused(str(refused)) from None
-    except ModuleNotFoundError as missing:
-        raise SeedRefused(needs(str(path), str(missing.name), "tools")) from None
 
 
 def _body(entity: Mapping[str, Any], place: str) -> bytes:

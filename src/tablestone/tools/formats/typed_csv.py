@@ -1,8 +1,8 @@
 """Reads and writes CSV with types: in the header, in a schema beside the file, or in columns of their own.
 
 A type is `temp:Double` in the header, a line of `weather.schema.csv` for `weather.csv`, or Storage Explorer's column
-`temp@type` beside `temp`. AzCopy 7 wrote schemas without documenting them; both known forms are read. pyarrow parses
-the cells. An empty cell is an absent property, and `""` an empty string. Text is never taken for a formula.
+`temp@type` beside `temp`. AzCopy 7 wrote schemas without documenting them; both known forms are read. An empty cell is
+an absent property, and `""` an empty string. Text is never taken for a formula.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ import csv
 import io
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TextIO, cast
 
 from tablestone.model.edm import EdmType, EdmValue, GeographyPoint
 from tablestone.model.entity import TIMESTAMP, is_identifier
 from tablestone.model.entity_json import geography_json
 from tablestone.model.keys import PARTITION_KEY, ROW_KEY
 from tablestone.tools import odata
-from tablestone.tools.errors import TransferFailed, TransferRefused, first_line
+from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.formats.compressed import (
     COMPRESSIONS,
     STANDARD_STREAM,
@@ -39,9 +40,6 @@ from tablestone.tools.formats.rows import (
     without_absent,
 )
 from tablestone.tools.progress import shown_count
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 SUFFIX: Final = ".schema.csv"
 _HEADER: Final = "name,type\n"
@@ -101,86 +99,11 @@ def _typed(pairs: Iterable[tuple[str, ...]]) -> dict[str, EdmType]:
 
 
 DELIMITERS: Final = (",", ";", "\t", "|")
-_WIDE: Final = ("utf-16", "utf-32")
-
-
-class UnclosedQuote(Exception):
-    """A quote is never closed. The argument is the line where it opens, from 1."""
-
-
-class MarkedEnd(io.RawIOBase):
-    """Finds a quote that is never closed: it swallows the row with a mark that follows the file.
-
-    pyarrow would take the rest of the file for one cell. `width` is the number of cells in a row.
-    """
-
-    def __init__(
-        self, file: io.BufferedReader[Any], encoding: str, delimiter: str, width: int
-    ) -> None:
-        self._file = file
-        self._delimiter = delimiter
-        self._mark = secrets.token_hex(16)
-        self._swallowed: str | None = None
-        name = codecs.lookup(encoding).name.removesuffix("-sig")
-        if name in _WIDE:
-            # The byte order mark at the start of the file gives the order.
-            is_big = file.peek(4)[:4].startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE))
-            name += "-be" if is_big else "-le"
-        self._newline = "\n".encode(name)
-        self._rest = f"\n{self._mark}{delimiter * (width - 1)}\n".encode(name)
-        self._lines = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        read = self._file.read1(len(buffer))
-        if read:
-            self._lines += read.count(self._newline)
-        else:
-            read, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
-        buffer[: len(read)] = read
-        return len(read)
-
-    def saw_ragged(self, text: str) -> None:
-        """Look for the mark in a row with the wrong number of cells."""
-        if self._mark in text:
-            self._swallowed = _last_cell(text, self._delimiter)
-
-    def without_mark(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows before the mark. Raises `UnclosedQuote` before the rows of the batch that has the open quote."""
-        for batch in batches:
-            rows = batch.num_rows
-            if rows:
-                last = [column[rows - 1].as_py() or "" for column in batch.columns]
-                if last[0] == self._mark:
-                    yield batch.slice(0, rows - 1)
-                    return
-                for cell in last:
-                    if self._mark in cell:
-                        self._swallowed = cell
-            if self._swallowed is not None:
-                break
-            yield batch
-        if self._swallowed is not None:
-            # The newline right before the mark is not of the file.
-            within = self._swallowed.partition(self._mark)[0].count("\n") - 1
-            raise UnclosedQuote(1 + self._lines - within)
-
-
-def _last_cell(text: str, delimiter: str) -> str:
-    """The last cell of a row: with an open quote, the rest of the file."""
-    try:
-        return next(csv.reader([text], delimiter=delimiter))[-1]
-    except (csv.Error, StopIteration):
-        return text  # too long for the csv module
-
-
 HEADER_BYTES_MAX: Final = 1024 * 1024
-BLOCK_BYTES: Final = 16 * 1024 * 1024
-"""A row may span two blocks at most, so this also limits the length of a row."""
-ROWS_PER_SLICE: Final = 1_000
-"""Rows whose cells become Python strings at once."""
+ROW_LENGTH_MAX: Final = 16 * 1024 * 1024
+"""In characters. Ends the reading of a file whose quote is never closed before it is all in memory."""
+ROWS_AHEAD: Final = 1_000
+"""A quote that is never closed in the first rows is found before any row is stored."""
 TYPE_SUFFIX: Final = re.compile(r"(.*?)\s?@(?:odata\.)?type")
 _NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$|^$')
 _ETAG_NAMES: Final = frozenset(("etag", "ETag"))
@@ -201,53 +124,97 @@ class _Column(NamedTuple):
 def read_csv(
     file: BinaryFile, path: str, reading: Reading, position: ReadPosition
 ) -> Iterator[Row | Rejected]:
-    import pyarrow as pa  # noqa: PLC0415, F401 - report a missing package before faults of the file
-
+    csv.field_size_limit(2 * ROW_LENGTH_MAX)
     maker = RowMaker(reading)
-    ragged: dict[int, Any] = {}
-
     buffered = io.BufferedReader(cast("io.RawIOBase", file), HEADER_BYTES_MAX)
-    header, delimiter = _header(buffered, path, reading)
+    header, delimiter, encoding = _header(buffered, path, reading)
     columns = _columns(header, reading, maker, path)
-    marked = MarkedEnd(buffered, reading.encoding, delimiter, len(header))
-
-    def note(row: Any) -> str:
-        ragged[row.number] = row
-        marked.saw_ragged(row.text)
-        return "skip"
-
-    last_types: dict[int, EdmType] = {}
-    number = 1  # the header
     position.has_header = True
-    source = io.BufferedReader(marked, HEADER_BYTES_MAX)
-    batches = _batches(source, path, reading, delimiter, len(header), note)
+    text = io.TextIOWrapper(buffered, encoding, newline="")
+    parsed = Parser(text, delimiter, reading.nulls).rows()
+    last_types: dict[int, EdmType] = {}
+    number = 0
     try:
-        for batch in _slices(marked.without_mark(batches), position):
-            for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+        while rows := list(islice(parsed, ROWS_AHEAD)):
+            for cells in position.hand_on(rows):
                 number += 1
-                while number in ragged:
-                    yield _ragged(ragged.pop(number))
-                    number += 1
-                yield _row(number, cells, columns, maker, last_types)
-    except UnclosedQuote as unclosed:
-        # Rows of earlier blocks may be stored already: then the import failed, and was not refused.
-        failure = TransferRefused if number == 1 else TransferFailed
-        raise failure(
-            f"{path}: the quote that opens in line {unclosed.args[0]} is never closed."
-        ) from None
-    for row_number in sorted(ragged):
-        yield _ragged(ragged[row_number])
+                if number == 1:
+                    continue  # the header
+                if len(cells) == len(header):
+                    yield _row(number, cells, columns, maker, last_types)
+                else:
+                    reason = f"the row has {shown_count(len(cells), 'cell')} and the header {len(header)}"
+                    yield Rejected(number, reason, _line(cells))
+    except UnicodeDecodeError as error:
+        raise TransferFailed(_not_in(path, reading.encoding, error.reason)) from None
+    except NotClosed as error:
+        # Earlier rows may be stored already: then the import failed, and was not refused.
+        raise (TransferFailed if number else TransferRefused)(f"{path}{error}") from None
 
 
-def _slices(batches: Iterator[pa.RecordBatch], position: ReadPosition) -> Iterator[pa.RecordBatch]:
-    """The same rows, a few at a time: as Python strings a block would need many times its memory."""
-    for batch in batches:
-        starts = range(0, batch.num_rows, ROWS_PER_SLICE)
-        yield from position.hand_on([batch.slice(start, ROWS_PER_SLICE) for start in starts])
+class NotClosed(Exception):
+    """A quote is never closed, or not soon. The argument is the rest of the sentence."""
 
 
-def _header(file: io.BufferedReader[Any], path: str, reading: Reading) -> tuple[list[str], str]:
-    """The column names in the first record, and the delimiter: the one that gives the most columns."""
+_WITHIN_QUOTES: Final = '[^"]*(?:""[^"]*)*'
+_REST: Final = re.compile(_WITHIN_QUOTES + '"?')
+
+
+class Parser:
+    """The cells of each row, by Python's csv; an empty line is no row.
+
+    A cell that is empty or one of `nulls` is None. With quotes it is a text, but csv does not say which cells had
+    quotes: so a mark goes before the text of such a cell, and comes off again.
+    """
+
+    def __init__(self, file: TextIO, delimiter: str, nulls: Iterable[str]) -> None:
+        self._file = file
+        self._parsed = csv.reader(self._lines(), delimiter=delimiter)
+        self._row_length = 0
+        """Of the lines of this row so far. More than 0 when a line begins: that line begins within quotes."""
+        self._is_open = False
+        self._absent = {"", *nulls}
+        self._mark = secrets.token_hex(16)
+        self._absent_as_written = {text.replace('"', '""') for text in self._absent}
+        start = f"(^|{re.escape(delimiter)})"
+        texts = "|".join(map(re.escape, self._absent_as_written))
+        self._maybe_marked = re.compile(f'{start}"({texts})"')
+        self._quoted = re.compile(f'{start}"({_WITHIN_QUOTES})')
+
+    def rows(self) -> Iterator[list[str | None]]:
+        absent, mark = self._absent, self._mark
+        for row in self._parsed:
+            if self._is_open:
+                ends = len(re.findall(r"\r\n?|\n", row[-1])) - row[-1].endswith(("\r", "\n"))
+                line = self._parsed.line_num - ends
+                raise NotClosed(f": the quote that opens in line {line} is never closed.")
+            self._row_length = 0
+            if row:
+                yield [None if cell in absent else cell.removeprefix(mark) for cell in row]
+
+    def _lines(self) -> Iterator[str]:
+        while line := self._file.readline(ROW_LENGTH_MAX):
+            is_within_quotes = self._row_length > 0
+            self._row_length += len(line)
+            if self._row_length >= ROW_LENGTH_MAX:
+                raise NotClosed(
+                    f" has a row of more than {ROW_LENGTH_MAX // 1024**2} MiB: perhaps a quote is never closed."
+                )
+            if self._maybe_marked.search(line):  # or a part of a longer cell
+                tail = _REST.sub("", line, count=1) if is_within_quotes else line
+                line = line[: len(line) - len(tail)] + self._quoted.sub(self._with_mark, tail)
+            yield line
+        self._is_open = self._row_length > 0
+
+    def _with_mark(self, cell: re.Match[str]) -> str:
+        start, text = cell.groups()
+        return f'{start}"{self._mark}{text}' if text in self._absent_as_written else cell[0]
+
+
+def _header(
+    file: io.BufferedReader[Any], path: str, reading: Reading
+) -> tuple[list[str], str, str]:
+    """The column names in the first record, the delimiter that gives the most of them, and the encoding."""
     start = file.peek(HEADER_BYTES_MAX)[:HEADER_BYTES_MAX]
     encoding = reading.encoding
     try:
@@ -260,58 +227,12 @@ def _header(file: io.BufferedReader[Any], path: str, reading: Reading) -> tuple[
         raise TransferRefused(f"--encoding {reading.encoding!r} is not known.") from None
     except UnicodeDecodeError as error:
         raise TransferRefused(_not_in(path, reading.encoding, error.reason)) from None
-    lines = text.splitlines(keepends=True)
+    lines = io.StringIO(text, newline="").readlines()
     if not lines or not lines[0].strip():
         raise TransferRefused(f"{path} is empty: its first line must name the columns.")
     tried = [reading.delimiter] if reading.delimiter else DELIMITERS
     headers = [(next(csv.reader(lines, delimiter=each)), each) for each in tried]
-    return max(headers, key=lambda header: len(header[0]))
-
-
-def _batches(
-    file: BinaryFile,
-    path: str,
-    reading: Reading,
-    delimiter: str,
-    width: int,
-    note: Callable[[Any], str],
-) -> Iterator[pa.RecordBatch]:
-    """Parse the cells as text, a block at a time."""
-    import pyarrow as pa  # noqa: PLC0415 - loads slowly, and a schema needs only this module
-    from pyarrow import csv as arrow_csv  # noqa: PLC0415 - as above
-
-    names = [str(index) for index in range(width)]
-    try:
-        yield from arrow_csv.open_csv(
-            file,
-            read_options=arrow_csv.ReadOptions(
-                use_threads=False,
-                block_size=BLOCK_BYTES,
-                encoding=reading.encoding,
-                column_names=names,
-                skip_rows_after_names=1,
-            ),
-            parse_options=arrow_csv.ParseOptions(
-                delimiter=delimiter, newlines_in_values=True, invalid_row_handler=note
-            ),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types={name: pa.string() for name in names},
-                null_values=["", *reading.nulls],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
-        )
-    except pa.ArrowInvalid as error:
-        text, wide = str(error), f"a row of more than {BLOCK_BYTES // 1024**2} MiB"
-        reason = f"{path} cannot be read as CSV: {first_line(error)}."
-        if "invalid UTF8" in text:
-            where = re.search(r"Row #\d+", text)
-            reason = _not_in(path, reading.encoding, where[0].lower() if where else "a row")
-        elif "straddling object" in text:
-            reason = f"{path} has {wide}: perhaps a quote is never closed."
-        raise TransferFailed(reason) from None
-    except UnicodeDecodeError as error:
-        raise TransferFailed(_not_in(path, reading.encoding, error.reason)) from None
+    return *max(headers, key=lambda header: len(header[0])), encoding
 
 
 def _not_in(path: str, encoding: str, where: str) -> str:
@@ -359,7 +280,7 @@ def _row(
         values = ((column.name, _value(cells, column, last_types)) for column in columns)
         return maker.make(number, without_absent(values))
     except ValueError as error:
-        return Rejected(number, str(error), ",".join(_quoted(cell) for cell in cells))
+        return Rejected(number, str(error), _line(cells))
 
 
 def _value(
@@ -392,12 +313,6 @@ def _value(
     return odata.typed_value(column.name, cell, kind)
 
 
-def _ragged(row: Any) -> Rejected:
-    cells = shown_count(row.actual_columns, "cell")
-    reason = f"the row has {cells} and the header {row.expected_columns}"
-    return Rejected(row.number, reason, row.text)
-
-
 def header_line(
     columns: Iterable[tuple[str, EdmType]], keys: Sequence[str], *, with_types: bool = True
 ) -> bytes:
@@ -406,7 +321,7 @@ def header_line(
         f"{name}:{kind.value.removeprefix('Edm.')}" if with_types else name
         for name, kind in columns
     )
-    return ",".join(map(_quoted, (*keys, *titles))).encode() + b"\n"
+    return _line((*keys, *titles)).encode() + b"\n"
 
 
 def write_row(
@@ -417,13 +332,17 @@ def write_row(
     for name, kind in columns:
         value = odata.property_of(raw, name)
         cells.append(_cell(value) if value is not None and value.type is kind else None)
-    return ",".join(map(_quoted, cells)).encode() + b"\n"
+    return _line(cells).encode() + b"\n"
 
 
 def _cell(value: EdmValue) -> str:
     if isinstance(value.value, GeographyPoint):
         return geography_json(value.value)
     return key_text(value)
+
+
+def _line(cells: Iterable[str | None]) -> str:
+    return ",".join(map(_quoted, cells))
 
 
 def _quoted(cell: str | None) -> str:
