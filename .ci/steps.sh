@@ -13,11 +13,14 @@ export PIP_CONSTRAINT="$PWD/.ci/constraints.txt" PIP_BUILD_CONSTRAINT="$PWD/.ci/
 times=()
 failed=()
 
+# A command that could not look, such as without a network, exits with 77 after its reason, as in automake.
 step() { # title, then the command
     local title=$1 began=$SECONDS status=0 output="$environment/output.$BASHPID"
     shift
     printf '\n== %s\n' "$title"
-    "$@" 2>&1 | tee "$output" || { status=1; failed+=("$title"); printf '== FAILED: %s\n' "$title"; }
+    "$@" 2>&1 | tee "$output" || status=$?
+    [ "$status" -ne 77 ] || { skip "$title" "$(tail -n 1 "$output")"; return 0; }
+    [ "$status" -eq 0 ] || { failed+=("$title"); printf '== FAILED: %s\n' "$title"; }
     times+=("$(printf '%5d s  %s' "$((SECONDS - began))" "$title")")
     ! declare -F after_step >/dev/null || after_step "$title" "$status" "$(tail -n 1 "$output")"
     return "$status"

@@ -1,8 +1,8 @@
 """Look for known vulnerabilities in what users install: `python -m tests.deploy.supply_chain`.
 
 pip-audit asks the Python Package Index for advisories on every package that a server or the data tools import, in the
-version installed here. Exits with 0 if there are none, or if none can be had, which a line says; with 1 if a package
-has one; with 2 without pip-audit.
+version installed here. Exits with 0 if there are none, with 1 if a package has one, with 2 without pip-audit, and with
+77 if no package could be looked up.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""The report on advisories: a vulnerable package fails the step, an unreachable index does not."""
+"""The report on advisories: a vulnerable package fails the step, with an unreachable index it is skipped."""
 
 import json
 from typing import Any
 
 import pytest
 
-from deploy.supply_chain.advisories import report
+from deploy.supply_chain.advisories import NOT_LOOKED_UP, report
 from deploy.supply_chain.installed_packages import needed_by_users
 
 VULNERABLE = {
@@ -30,8 +30,16 @@ UNKNOWN = {"name": "apsw", "skip_reason": "Dependency not found on PyPI"}
             ],
         ),
         (
-            [UNKNOWN],
+            [SOUND, UNKNOWN],
             0,
+            [
+                "1 packages were looked up, 0 advisories were found.",
+                "No advisories can be had here for 1 packages: apsw, …",
+            ],
+        ),
+        (
+            [UNKNOWN],
+            NOT_LOOKED_UP,
             [
                 "0 packages were looked up, 0 advisories were found.",
                 "No advisories can be had here for 1 packages: apsw, …",
@@ -45,7 +53,7 @@ def test_a_report(packages: list[dict[str, Any]], status: int, lines: list[str])
 
 def test_an_index_that_cannot_be_reached() -> None:
     assert report("", "Traceback\nrequests.ConnectionError: no route\n") == (
-        0,
+        NOT_LOOKED_UP,
         ["No advisories were looked up: requests.ConnectionError: no route"],
     )
 
