@@ -32,9 +32,9 @@ class Package(NamedTuple):
     files: tuple[Path, ...]
 
 
-def bundled(sources: Iterable[str]) -> Iterator[Package]:
-    """The packages that these files come from."""
-    left = {Path(source).resolve() for source in sources}
+def bundled(sources: Iterable[Path]) -> Iterator[Package]:
+    """The packages that these files come from. `LookupError` if a file comes from none."""
+    left = {source.resolve() for source in sources}
     for package in distributions():
         files = {Path(str(package.locate_file(file))).resolve() for file in package.files or ()}
         if files & left:
@@ -81,7 +81,12 @@ def _of_debian(files: Iterable[Path]) -> Iterator[Package]:
     found = subprocess.run(
         ["dpkg-query", "--search", *sorted(wanted)], capture_output=True, text=True, check=False
     )
-    for name in sorted({line.partition(":")[0] for line in found.stdout.splitlines()}):
+    lines = [line.partition(": ") for line in found.stdout.splitlines()]
+    listed = {file.removeprefix("/usr") for _, _, file in lines}
+    unknown = sorted(str(file) for file in files if str(file).removeprefix("/usr") not in listed)
+    if unknown:
+        raise LookupError(f"No package has these files, so their licence is not known: {unknown}")
+    for name in sorted({packages.partition(":")[0] for packages, _, _ in lines}):
         version = subprocess.check_output(
             ["dpkg-query", "--show", "--showformat", "${Version}\n", name], text=True
         ).splitlines()[0]
