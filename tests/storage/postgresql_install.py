@@ -44,7 +44,9 @@ def install(version: str) -> None:
         with zipfile.ZipFile(package) as packed:
             (name,) = (name for name in packed.namelist() if name.endswith(".txz"))
             with tarfile.open(fileobj=io.BytesIO(packed.read(name))) as files:
-                files.extractall(fresh, filter="tar")
+                # `filter=` is of Python 3.11.4, and Debian has 3.11.2.
+                files.extraction_filter = getattr(tarfile, "tar_filter", None)
+                files.extractall(fresh)  # noqa: S202 - Maven has held the package to its checksum
         package.unlink()
         fresh.replace(place)
 
