@@ -139,6 +139,7 @@ def test_an_odd_answer_is_explained(body: str, path: str, status: str, words: st
 def test_a_file_that_needs_a_missing_package_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     """The builds without Python leave out pyarrow, which reads Parquet."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "tablestone.tools.formats.parquet", raising=False)
     with TableStorage() as storage:
         answer = send(
             "POST",

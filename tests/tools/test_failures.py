@@ -151,7 +151,7 @@ def test_a_missing_package_is_noticed_before_the_table_is_read(
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "pyarrow", None)
         refused = tools.run("export", loaded, tools.directory / "out.parquet", status=2).stderr
-    assert refused.startswith("tablestone: `tablestone export` needs pyarrow")
+    assert refused.startswith("tablestone: Parquet needs pyarrow")
     assert set(tools.directory.iterdir()) == before
 
 

@@ -271,19 +271,71 @@ def test_a_quote_after_rows_that_are_handed_on(
 ) -> None:
     """Then it is a failure, otherwise a refusal."""
     path = tmp_path / "x.csv"
-    rows = "".join(f"p,{n},x\n" for n in range(typed_csv.ROWS_AHEAD + 10))
-    path.write_text(f'PartitionKey,RowKey,a\n{rows}p,last,"x\n')
+    rows = "".join(f"p,{n},x\n" for n in range(1000))
+    broken = f'PartitionKey,RowKey,a\n{rows}p,last,"x\n'
+    path.write_text(broken)
+    sentence = r"the quote that opens in line 1,002 is never closed\."
+    with pytest.raises(TransferRefused, match=sentence):
+        read(path)
+    monkeypatch.setattr(typed_csv, "LENGTH_AHEAD", 1000)
     given: list[object] = []
-    with pytest.raises(
-        TransferFailed, match=r"the quote that opens in line 1012 is never closed\."
-    ):
+    with pytest.raises(TransferFailed, match=sentence):
         given.extend(read_rows(str(path), Reading(), None, ReadPosition()))
-    assert len(given) == typed_csv.ROWS_AHEAD - 1  # and the header
+    assert 800 < len(given) <= 1000
     monkeypatch.setattr(typed_csv, "ROW_LENGTH_MAX", 1000)
     for content in (f"{rows}\n", "x" * 1000):
         path.write_text(f'PartitionKey,RowKey,a\np,first,"{content}')
         with pytest.raises(TransferRefused, match="perhaps a quote is never closed"):
             read(path)
+
+
+START = "PartitionKey,RowKey,a\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding", "sentence"),
+    [
+        (
+            START.encode() + b"p,r,x\n" * 200_000 + b"\xff",
+            "utf-8",
+            "(invalid start byte after row 19",
+        ),
+        (START.encode(), "utf-16", "is not utf-16 (UTF-16 stream does not start with BOM)"),
+        (START.encode(), "utf-32", "is not utf-32 ("),
+        (START.encode(), "hex", "--encoding 'hex' is not known."),
+        (START.encode(), "rot13", "--encoding 'rot13' is not known."),
+        (
+            START.encode("utf-16"),
+            "utf-16-le",
+            "begins with a byte order mark: say --encoding utf-16.",
+        ),
+        (START.encode("utf-32"), "utf-8", "is UTF-32: say --encoding utf-32."),
+        (
+            b'PartitionKey,RowKey,"a\n' + b"p,r,x\n" * 9_999,
+            "utf-8",
+            "opens in line 1 is never closed.",
+        ),
+        (b"x" * 300_000, "utf-8", "has a first line that is too long to name the columns."),
+    ],
+)
+def test_a_csv_file_that_cannot_be_read(
+    tmp_path: Path, content: bytes, encoding: str, sentence: str
+) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(content)
+    with pytest.raises((TransferRefused, TransferFailed)) as refused:
+        read(path, encoding=encoding)
+    assert sentence in str(refused.value)
+    assert len(str(refused.value)) < 300
+
+
+def test_rows_are_counted_as_in_a_spreadsheet_and_rejected_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(b'PartitionKey;RowKey;a\r\np;1;2\r\n\r\n\r\np;"NA";"";NA;\r\np;;x\r\n')
+    rows = list(read_rows(str(path), Reading(nulls=frozenset({"NA"})), None, ReadPosition()))
+    assert [row.number for row in rows] == [2, 5, 6]
+    assert isinstance(rows[1], Rejected)
+    assert rows[1].text == 'p;"NA";"";NA;'
 
 
 def cells_of(text: str, delimiter: str, absent: AbstractSet[str]) -> list[list[str | None]]:
@@ -331,4 +383,4 @@ def test_cells_are_those_of_a_model(text: str) -> None:
         with pytest.raises(typed_csv.NotClosed):
             list(parser.rows())
     else:
-        assert list(parser.rows()) == expected
+        assert list(filter(None, parser.rows())) == expected

@@ -110,9 +110,8 @@ class Commands(click.Group):
             is_own = (error.name or "").partition(".")[0] == "tablestone"
             if command is None or command.extra is None or is_own:
                 raise
-            raise TransferRefused(
-                needs(f"`tablestone {command.name}`", str(error.name), command.extra)
-            ) from None
+            what = "Parquet" if error.name == "pyarrow" else f"`tablestone {command.name}`"
+            raise TransferRefused(needs(what, str(error.name), command.extra)) from None
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return list(COMMANDS)

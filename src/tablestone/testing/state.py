@@ -52,7 +52,7 @@ from tablestone.tables.service import TableService
 from tablestone.tables.sweeping import Sweeper
 from tablestone.testing.clock import StorageClock
 from tablestone.testing.realism import FollowedEngine, Secondary
-from tablestone.tools.errors import TransferRefused
+from tablestone.tools.errors import TransferFailed, TransferRefused
 from tablestone.tools.formats.compressed import ReadPosition
 from tablestone.tools.formats.reading_file import read_rows
 from tablestone.tools.formats.rows import Reading, Rejected
@@ -227,7 +227,7 @@ def _rows_of_file(path: Path, table: str) -> Iterator[SeedRow]:
             if isinstance(row, Rejected):
                 raise SeedRefused(f"{place}: {row.reason.removesuffix('.')}.")
             yield SeedRow(table, row.body, place)
-    except TransferRefused as refused:
+    except (TransferFailed, TransferRefused) as refused:
         raise SeedRefused(str(refused)) from None
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 DEVELOPMENT = "UseDevelopmentStorage=true"
 NEEDS_PYARROW = (
-    "`tablestone import` needs pyarrow, which this build leaves out: "
+    "Parquet needs pyarrow, which this build leaves out: "
     "install the Python package with its extra tools"
 )
 ROWS = 'PartitionKey,RowKey,n:Int32,s:String\np,1,5,""\np,2,,x\n'

@@ -13,7 +13,6 @@ import io
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO, cast
 
@@ -100,10 +99,12 @@ def _typed(pairs: Iterable[tuple[str, ...]]) -> dict[str, EdmType]:
 
 DELIMITERS: Final = (",", ";", "\t", "|")
 HEADER_BYTES_MAX: Final = 1024 * 1024
+LINE_LENGTH_MAX: Final = HEADER_BYTES_MAX // 4
+"""Of the first line, in characters, each of at most 4 bytes."""
 ROW_LENGTH_MAX: Final = 16 * 1024 * 1024
 """In characters. Ends the reading of a file whose quote is never closed before it is all in memory."""
-ROWS_AHEAD: Final = 1_000
-"""A quote that is never closed in the first rows is found before any row is stored."""
+LENGTH_AHEAD: Final = 2 * 1024 * 1024
+"""Characters that are parsed before their rows are handed on: of a file that is broken there, nothing is stored."""
 TYPE_SUFFIX: Final = re.compile(r"(.*?)\s?@(?:odata\.)?type")
 _NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$|^$')
 _ETAG_NAMES: Final = frozenset(("etag", "ETag"))
@@ -127,41 +128,66 @@ def read_csv(
     csv.field_size_limit(2 * ROW_LENGTH_MAX)
     maker = RowMaker(reading)
     buffered = io.BufferedReader(cast("io.RawIOBase", file), HEADER_BYTES_MAX)
-    header, delimiter, encoding = _header(buffered, path, reading)
+    encoding, text = _start(buffered, path, reading)
+    header, delimiter = _header(text, path, reading)
     columns = _columns(header, reading, maker, path)
     position.has_header = True
-    text = io.TextIOWrapper(buffered, encoding, newline="")
-    parsed = Parser(text, delimiter, reading.nulls).rows()
+    parser = Parser(io.TextIOWrapper(buffered, encoding, newline=""), delimiter, reading.nulls)
     last_types: dict[int, EdmType] = {}
     number = 0
     try:
-        while rows := list(islice(parsed, ROWS_AHEAD)):
+        for rows in _ahead(parser, len(header)):
             for cells in position.hand_on(rows):
                 number += 1
-                if number == 1:
-                    continue  # the header
-                if len(cells) == len(header):
+                if isinstance(cells, _Ragged):
+                    reason = f"the row has {shown_count(cells.cell_count, 'cell')} and the header {len(header)}"
+                    yield Rejected(number, reason, cells.text)
+                elif cells and number > 1:
                     yield _row(number, cells, columns, maker, last_types)
-                else:
-                    reason = f"the row has {shown_count(len(cells), 'cell')} and the header {len(header)}"
-                    yield Rejected(number, reason, _line(cells))
-    except UnicodeDecodeError as error:
-        raise TransferFailed(_not_in(path, reading.encoding, error.reason)) from None
+            rows.clear()  # before the next ones are made
+    except UnicodeError as error:
+        where = f"{_reason(error)} after row {parser.row_number:,}"
+        raise TransferFailed(_not_in(path, reading.encoding, where)) from None
     except NotClosed as error:
         # Earlier rows may be stored already: then the import failed, and was not refused.
         raise (TransferFailed if number else TransferRefused)(f"{path}{error}") from None
+
+
+class _Ragged(NamedTuple):
+    """A row whose number of cells is not that of the header."""
+
+    cell_count: int
+    text: str
+
+
+def _ahead(parser: Parser, width: int) -> Iterator[list[Cells | _Ragged]]:
+    """The rows in lists, each of so many characters."""
+    rows: list[Cells | _Ragged] = []
+    length = 0
+    for cells in parser.rows():
+        rows.append(
+            cells
+            if len(cells) in (0, width)
+            else _Ragged(len(cells), parser.row_text.rstrip("\r\n"))
+        )
+        length += len(parser.row_text)
+        if length >= LENGTH_AHEAD:
+            yield rows
+            rows, length = [], 0
+    yield rows
 
 
 class NotClosed(Exception):
     """A quote is never closed, or not soon. The argument is the rest of the sentence."""
 
 
-_WITHIN_QUOTES: Final = '[^"]*(?:""[^"]*)*'
+_WITHIN_QUOTES: Final = '[^"]*+(?:""[^"]*+)*+'
 _REST: Final = re.compile(_WITHIN_QUOTES + '"?')
+Cells = list[str | None]
 
 
 class Parser:
-    """The cells of each row, by Python's csv; an empty line is no row.
+    """The cells of each row, by Python's csv; an empty line has none.
 
     A cell that is empty or one of `nulls` is None. With quotes it is a text, but csv does not say which cells had
     quotes: so a mark goes before the text of such a cell, and comes off again.
@@ -170,33 +196,35 @@ class Parser:
     def __init__(self, file: TextIO, delimiter: str, nulls: Iterable[str]) -> None:
         self._file = file
         self._parsed = csv.reader(self._lines(), delimiter=delimiter)
-        self._row_length = 0
-        """Of the lines of this row so far. More than 0 when a line begins: that line begins within quotes."""
+        self.row_number = 0
+        """Of the last row that was read whole, from 1."""
+        self.row_text = ""
+        """The lines of this row so far. When a line begins and there are others, it begins within quotes."""
         self._is_open = False
         self._absent = {"", *nulls}
-        self._mark = secrets.token_hex(16)
         self._absent_as_written = {text.replace('"', '""') for text in self._absent}
-        start = f"(^|{re.escape(delimiter)})"
+        self._mark = secrets.token_hex(16)
+        opening = f'"(?<![^{re.escape(delimiter)}]")'
         texts = "|".join(map(re.escape, self._absent_as_written))
-        self._maybe_marked = re.compile(f'{start}"({texts})"')
-        self._quoted = re.compile(f'{start}"({_WITHIN_QUOTES})')
+        self._maybe_marked = re.compile(f'{opening}(?:{texts})"')
+        self._quoted = re.compile(f'{opening}({_WITHIN_QUOTES})"?')
 
-    def rows(self) -> Iterator[list[str | None]]:
+    def rows(self) -> Iterator[Cells]:
         absent, mark = self._absent, self._mark
         for row in self._parsed:
             if self._is_open:
                 ends = len(re.findall(r"\r\n?|\n", row[-1])) - row[-1].endswith(("\r", "\n"))
                 line = self._parsed.line_num - ends
-                raise NotClosed(f": the quote that opens in line {line} is never closed.")
-            self._row_length = 0
-            if row:
-                yield [None if cell in absent else cell.removeprefix(mark) for cell in row]
+                raise NotClosed(f": the quote that opens in line {line:,} is never closed.")
+            self.row_number += 1
+            yield [None if cell in absent else cell.removeprefix(mark) for cell in row]
+            self.row_text = ""
 
     def _lines(self) -> Iterator[str]:
         while line := self._file.readline(ROW_LENGTH_MAX):
-            is_within_quotes = self._row_length > 0
-            self._row_length += len(line)
-            if self._row_length >= ROW_LENGTH_MAX:
+            is_within_quotes = bool(self.row_text)
+            self.row_text += line
+            if len(self.row_text) >= ROW_LENGTH_MAX:
                 raise NotClosed(
                     f" has a row of more than {ROW_LENGTH_MAX // 1024**2} MiB: perhaps a quote is never closed."
                 )
@@ -204,35 +232,64 @@ class Parser:
                 tail = _REST.sub("", line, count=1) if is_within_quotes else line
                 line = line[: len(line) - len(tail)] + self._quoted.sub(self._with_mark, tail)
             yield line
-        self._is_open = self._row_length > 0
+        self._is_open = bool(self.row_text)
 
     def _with_mark(self, cell: re.Match[str]) -> str:
-        start, text = cell.groups()
-        return f'{start}"{self._mark}{text}' if text in self._absent_as_written else cell[0]
+        return f'"{self._mark}{cell[0][1:]}' if cell[1] in self._absent_as_written else cell[0]
 
 
-def _header(
-    file: io.BufferedReader[Any], path: str, reading: Reading
-) -> tuple[list[str], str, str]:
-    """The column names in the first record, the delimiter that gives the most of them, and the encoding."""
+_MARKS: Final = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+"""The byte order marks of other encodings than UTF-8; those of UTF-32 begin with those of UTF-16."""
+
+
+def _start(file: io.BufferedReader[Any], path: str, reading: Reading) -> tuple[str, str]:
+    """The encoding, and the text in which the header has to be."""
     start = file.peek(HEADER_BYTES_MAX)[:HEADER_BYTES_MAX]
     encoding = reading.encoding
     try:
+        "".encode(encoding)  # refuses also what encodes no text, such as hex
         if codecs.lookup(encoding).name == "utf-8":
-            if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-                raise TransferRefused(f"{path} is UTF-16: say --encoding utf-16.")
+            marked = next((name for mark, name in _MARKS if start.startswith(mark)), None)
+            if marked:
+                raise TransferRefused(f"{path} is {marked.upper()}: say --encoding {marked}.")
             encoding = "utf-8-sig"
-        text = codecs.getincrementaldecoder(encoding)().decode(start)
+        return encoding, codecs.getincrementaldecoder(encoding)().decode(start)
     except LookupError:
         raise TransferRefused(f"--encoding {reading.encoding!r} is not known.") from None
-    except UnicodeDecodeError as error:
-        raise TransferRefused(_not_in(path, reading.encoding, error.reason)) from None
-    lines = io.StringIO(text, newline="").readlines()
-    if not lines or not lines[0].strip():
+    except UnicodeError as error:
+        raise TransferRefused(_not_in(path, reading.encoding, _reason(error))) from None
+
+
+def _header(text: str, path: str, reading: Reading) -> tuple[list[str], str]:
+    """The column names in the first row, and the delimiter: the one that gives the most columns."""
+    first_line = io.StringIO(text, newline="").readline()
+    if not first_line.strip():
         raise TransferRefused(f"{path} is empty: its first line must name the columns.")
-    tried = [reading.delimiter] if reading.delimiter else DELIMITERS
-    headers = [(next(csv.reader(lines, delimiter=each)), each) for each in tried]
-    return *max(headers, key=lambda header: len(header[0])), encoding
+    if first_line.startswith("\ufeff"):
+        raise TransferRefused(f"{path} begins with a byte order mark: say --encoding utf-16.")
+    if len(first_line) > LINE_LENGTH_MAX:
+        raise TransferRefused(f"{path} has a first line that is too long to name the columns.")
+    found: list[tuple[int, list[str] | NotClosed, str]] = []
+    for delimiter in [reading.delimiter] if reading.delimiter else DELIMITERS:
+        parser = Parser(io.StringIO(text, newline=""), delimiter, ())
+        try:
+            titles = [cell or "" for cell in next(parser.rows())]
+            found.append((len(titles), titles, delimiter))
+        except NotClosed as error:
+            found.append((first_line.count(delimiter) + 1, error, delimiter))
+    _, header, delimiter = max(found, key=lambda each: each[0])
+    if isinstance(header, NotClosed):
+        raise TransferRefused(f"{path}{header}")
+    return header, delimiter
+
+
+def _reason(error: UnicodeError) -> str:
+    return error.reason if isinstance(error, UnicodeDecodeError) else str(error)
 
 
 def _not_in(path: str, encoding: str, where: str) -> str:
