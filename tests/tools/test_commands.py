@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from conftest import StartServer
+from tablestone.tools.client import Page, Query, TableEndpoint
 from tools.data_tools import DataTools, entity
 
 ENTITIES = [
@@ -104,6 +106,20 @@ def test_a_server_counts_and_reads_backwards(
         told = log.read_text()
         seen = (told.count("status=501"), told.count("bytes_out=1 plan="))
         assert seen == ((0, 4) if extensions == "true" else (8, 0)), told
+
+
+def test_the_newest_of_a_server_that_ignores_the_order(
+    tools: DataTools, weather: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Azurite does: it answers with the first keys."""
+    page = TableEndpoint.page
+
+    def in_order(self: TableEndpoint, query: Query, *rest: Any, **named: Any) -> Page:
+        return page(self, query._replace(reverse=False), *rest, **named)
+
+    monkeypatch.setattr(TableEndpoint, "page", in_order)
+    found = tools.run("query", weather, "--newest", "--top", "1", "--output", "jsonl").entities
+    assert [each["PartitionKey"] for each in found] == ["LGA's"]
 
 
 def test_counts_and_partitions(tools: DataTools, weather: str) -> None:

@@ -21,7 +21,7 @@ from tablestone import __version__, limits
 from tablestone.clock import TICKS_PER_SECOND, UNIX_EPOCH_TICKS
 from tablestone.extras import needs
 from tablestone.model.expiry import ExpiryPolicy
-from tablestone.model.keys import EntityKey
+from tablestone.model.keys import PARTITION_KEY, ROW_KEY, EntityKey, encode_key
 from tablestone.model.operations import (
     CURSOR_HEADER,
     EXAMINED_HEADER,
@@ -306,14 +306,16 @@ class TableEndpoint:
         )
 
     def reads_backwards(self, table: str) -> bool:
-        """Whether the server can show the last keys first. Azure cannot."""
+        """Whether the server shows the last keys first. Azure refuses to; Azurite ignores the order."""
         if self.connection.is_production:
             return False
+        select = (PARTITION_KEY, ROW_KEY)
         try:
-            self.page(Query(table, select=("PartitionKey",), top=1, reverse=True), None)
+            page = self.page(Query(table, select=select, top=2, reverse=True), None)
+            keys = [tuple(encode_key(raw[name]) for name in select) for raw in page.entities]
         except (ServiceError, Unreachable, TransferFailed):
             return False
-        return True
+        return len(keys) == 2 and keys[0] > keys[1]
 
     def count(self, query: Query) -> int | None:
         """The number of entities, as the server counts them; None if it does not: Azure has no such request."""
