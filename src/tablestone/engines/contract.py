@@ -351,6 +351,8 @@ class AnyOf:
 
 Hint = Contains | NumberAfter | TextAfter | RowBetween | AllOf | AnyOf
 """A condition that every wanted row meets. An engine may leave out rows that do not meet it, and no others."""
+HINTS_KEPT: Final = 4
+"""What an engine keeps of the last hints: few, because clients choose the texts in them, of up to 64 KiB."""
 
 
 class Snapshot(Protocol):

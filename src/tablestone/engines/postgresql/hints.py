@@ -9,6 +9,7 @@ import functools
 from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from tablestone.engines.contract import (
+    HINTS_KEPT,
     AllOf,
     AnyOf,
     Contains,
@@ -48,7 +49,7 @@ class Condition(NamedTuple):
     values: tuple[bytes | float, ...]
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=HINTS_KEPT)
 def condition_of(hint: Hint, first: int) -> Condition:
     """The hint as a condition on a row of `rows`. Its parameters begin with this number."""
     values: list[bytes | float] = []

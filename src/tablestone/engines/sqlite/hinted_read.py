@@ -17,6 +17,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
 
 from tablestone.engines.contract import (
+    HINTS_KEPT,
     AllOf,
     AnyOf,
     Contains,
@@ -108,7 +109,7 @@ class Conditions(NamedTuple):
     """The rest of the hint, for rows in this range."""
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=HINTS_KEPT)
 def conditions_of(hint: Hint, *, in_c: bool) -> Conditions:
     """Cached, because a scan needs them for every piece. `in_c`: by the C function."""
     rows, rest = _rows_and_rest(hint)
