@@ -151,7 +151,7 @@ def test_an_export_is_completed(
 COPY_MOMENTS = [
     after("tools.client", "TableEndpoint.transact"),
     before("tools.resume_journal", "Journal.save", 2),
-    before("cli.commands.copy_and_diff", "print_report"),
+    before("cli.commands.copy_and_diff", "data_options.print_report"),
 ]
 
 

@@ -34,7 +34,7 @@ from stress.archive_kills.writers import (
 from stress.crash.commands import contents
 from stress.crash.run import create_tables
 from stress.crash.writers import TABLE, Connection, Life
-from tablestone.archive.going_back import read_histories, unix_of_ticks
+from tablestone.archive.going_back import MomentRefused, read_histories, unix_of_ticks
 from tablestone.archive.store import open_store
 from tablestone.cli.commands.restore_archive import fill
 from tablestone.clock import system_clock
@@ -236,7 +236,11 @@ class Run:
         if len(lives) > 1:
             yield f"the server did not go on in its life: {lives}"
             return
-        newest = self._restore()
+        try:
+            newest = self._restore()
+        except MomentRefused as refused:
+            yield f"the newest record cannot be restored: {refused}"
+            return
         yield from self._complaints(newest, newest.moment, "the newest")
         for journal in self._journals:
             yield from journal.complaints_of_loss(newest.rows, self._archived_up_to)
