@@ -18,7 +18,7 @@ from storage.cluster.keyspaces import KEYSPACE, made_keyspace, on_a_cluster, tab
 from storage.cluster_engine import URL, drop_keyspace
 from tablestone.clock import TICKS_PER_SECOND, system_clock
 from tablestone.engines.cassandra.cluster_url import ClusterAddress, parse_address
-from tablestone.engines.cassandra.layout import TABLES, keyspace_statement
+from tablestone.engines.cassandra.layout import LAYOUT, RULES_LAYOUT, TABLES, keyspace_statement
 from tablestone.engines.contract import EngineRefused
 from tablestone.extras import pip_install
 
@@ -184,9 +184,12 @@ def test_a_keyspace_is_examined_before_it_is_used(keyspace: ClusterAddress) -> N
 
     assert refusals() == ""
     assert "24 hours apart" in " ".join(examine_cluster(keyspace, a_day_off).refusals)
-    connection.execute("UPDATE about SET number = 3 WHERE name = 'layout'")
-    assert "has layout 3, and this version of Tablestone knows layout 2" in refusals()
-    connection.execute("UPDATE about SET number = 2 WHERE name = 'layout'")
+    newer = (
+        f"has layout {RULES_LAYOUT + 1}, and this version of Tablestone knows layout {RULES_LAYOUT}"
+    )
+    connection.execute(f"UPDATE about SET number = {RULES_LAYOUT + 1} WHERE name = 'layout'")
+    assert newer in refusals()
+    connection.execute(f"UPDATE about SET number = {LAYOUT} WHERE name = 'layout'")
     connection.define(f"ALTER KEYSPACE {KEYSPACE} WITH durable_writes = false")
     assert "durable_writes = false" in refusals()
     connection.define(f"ALTER KEYSPACE {KEYSPACE} WITH durable_writes = true")
@@ -321,8 +324,8 @@ OTHER_COLUMNS = (
                 "INSERT INTO about (name, number) VALUES ('layout', 9)",
                 "CREATE TABLE IF NOT EXISTS of_layout_9 (a int PRIMARY KEY)",
             ],
-            "The keyspace foreign has layout 9, and this version of Tablestone knows layout 2: use the version that "
-            "made it, or a newer one.",
+            f"The keyspace foreign has layout 9, and this version of Tablestone knows layout {RULES_LAYOUT}: use the "
+            "version that made it, or a newer one.",
         ),
         (
             [

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[3] / "patterns" / "src"))
 
 from command_lines import number_above_zero, whole_number
 from server_process import start_server
