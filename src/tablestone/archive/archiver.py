@@ -13,7 +13,7 @@ import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from tablestone.archive.base_copy import BaseCopies
+from tablestone.archive.base_copy import READ_BYTES, BaseCopies
 from tablestone.archive.comparing import SelfCheck
 from tablestone.archive.going_back import WRITTEN_SECONDS
 from tablestone.archive.history import Range
@@ -33,7 +33,7 @@ from tablestone.engines.contract import EngineUnavailable
 from tablestone.engines.sqlite.data_directory import CHECKED_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from tablestone.archive.store import Store
@@ -273,16 +273,27 @@ class Archiver:
                 *gap,
             )
         # Not those that come meanwhile: under a steady load, this would never end.
-        while records := await asyncio.to_thread(
-            self.source.records, term.archived, ends.last, OBJECT_BYTES
-        ):
-            await self._write(term, records)
+        while found := await asyncio.to_thread(self._read, term.archived, ends.last):
+            await self._write(term, *found)
         self._caught_up_at, self.behind_bytes = began, 0
 
-    async def _write(self, term: OwnTerm, records: Sequence[StoredRecord]) -> None:
-        (first, oldest, *_), (last, newest, *_) = records[0], records[-1]
-        entry = Entry(first, last, oldest, newest, self.ticks(), self.elapsed())
-        body = await asyncio.to_thread(write_records, records)
+    def _read(self, after: int, last: int) -> tuple[StoredRecord, StoredRecord, bytes] | None:
+        """The first and the last of the next records, and all of them as the body of an object."""
+        pieces: list[bytes] = []
+        oldest = newest = None
+        left = OBJECT_BYTES
+        while left > 0 and (records := self.source.records(after, last, min(READ_BYTES, left))):
+            pieces.append(write_records(records))
+            oldest, newest = oldest or records[0], records[-1]
+            after = newest.number
+            left -= len(pieces[-1])
+        return None if oldest is None or newest is None else (oldest, newest, b"".join(pieces))
+
+    async def _write(
+        self, term: OwnTerm, oldest: StoredRecord, newest: StoredRecord, body: bytes
+    ) -> None:
+        first, last = oldest.number, newest.number
+        entry = Entry(first, last, oldest.time, newest.time, self.ticks(), self.elapsed())
         if self._last is None or self._last.number != first - 1:
             self._last = await asyncio.to_thread(self.source.record, first - 1)
         facts = {"entries": [entry], "after": self._last and digest_of(self._last)}
@@ -293,7 +304,7 @@ class Archiver:
         await term.require()
         self._written_at = self.elapsed()
         term.archived = self._unnoted = last
-        self._last = records[-1]
+        self._last = newest
         if self.elapsed() >= self._noted_at + NOTE_SECONDS:
             await self._note()
 

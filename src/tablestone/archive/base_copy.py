@@ -50,7 +50,7 @@ READ_BYTES: Final = 64 << 10
 """About how many bytes are read, compressed and hashed at once: requests wait for the interpreter meanwhile."""
 REST: Final = 9.0
 """Seconds of rest for each second of processor time, while the process has nothing else to do."""
-BUSY: Final = 9.0
+BUSY: Final = 29.0
 """How much longer a rest becomes while the process keeps a core busy: the copy takes its time from requests."""
 COPY_SECONDS: Final = 28_800.0
 """A copy of much data rests less, so that reading it takes no longer."""

@@ -21,12 +21,12 @@ ROW_BYTES = 5_000
 
 
 @pytest.mark.parametrize(
-    ("cores", "least", "most"), [(0.0, 9, 9), (0.5, 49, 50), (1.0, 90, 90), (2.0, 90, 90)]
+    ("cores", "least", "most"), [(0.0, 9, 9), (0.5, 139, 140), (1.0, 270, 270), (2.0, 270, 270)]
 )
 async def test_it_rests_longer_while_the_process_is_busy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: float, least: float, most: float
 ) -> None:
-    """An idle server gives it a tenth of a core, and a busy one a hundredth. Its own time is not that of others."""
+    """An idle server gives it a tenth of a core, and a busy one a 270th. Its own time is not that of others."""
     now, own = [0.0], [0.0]
     monkeypatch.setattr(base_copy, "monotonic_seconds", lambda: now[0])
     monkeypatch.setattr(base_copy, "process_seconds", lambda: 7.0 + own[0] + cores * now[0])
