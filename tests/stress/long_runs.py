@@ -6,6 +6,7 @@ python -m tests.stress.long_runs last "planted bugs"           # the commit of t
 """
 
 import csv
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -17,6 +18,8 @@ LOG: Final = ROOT / "docs" / "long-runs.csv"
 COLUMNS: Final = ("run", "date", "commit", "ended", "result")
 PASSED: Final = "passed"
 SKIPPED: Final = "skipped"
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
+"""What some tools print to a terminal, and to a pipe."""
 
 
 def add(run: str, status: str, result: str, log: Path = LOG) -> None:
@@ -27,7 +30,7 @@ def add(run: str, status: str, result: str, log: Path = LOG) -> None:
     ended = {"0": PASSED, SKIPPED: SKIPPED}.get(status, f"failed ({status})")
     with log.open("a", newline="") as file:
         csv.writer(file, lineterminator="\n").writerow(
-            (run, datetime.now(UTC).date().isoformat(), commit, ended, result)
+            (run, datetime.now(UTC).date().isoformat(), commit, ended, _COLOURS.sub("", result))
         )
 
 

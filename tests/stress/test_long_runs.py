@@ -34,7 +34,7 @@ def test_a_run_is_added(
     monkeypatch.setattr(long_runs, "_git", lambda *words: "c1" * (words[0] == "rev-parse"))
     log = tmp_path / "log.csv"
     log.write_text(HEAD)
-    long_runs.add("a", status, 'found 1, "all"', log)
+    long_runs.add("a", status, '\x1b[0m\x1b[1;31mfound 1, "all"\x1b[0m', log)
     with log.open(newline="") as file:
         (row,) = csv.DictReader(file)
     assert (row["run"], row["ended"], row["result"]) == ("a", ended, 'found 1, "all"')
