@@ -182,10 +182,11 @@ class BaseCopies:
             await term.create(name, {"part": part}, body, term.key)
             parts.append(part)
         ends = await asyncio.to_thread(source.ends)
+        # Before it is archived: from then on it may be removed here.
+        newest = await asyncio.to_thread(source.record, ends.last)
         while term.archived < ends.last:  # the next turns write them
             self.went_on_at = self._elapsed()
             await asyncio.sleep(WAIT_SECONDS)
-        newest = await asyncio.to_thread(source.record, ends.last)
         facts = {
             "last": ends.last,
             "time": self._ticks() if newest is None else newest.time,

@@ -432,6 +432,38 @@ async def test_a_base_copy_waits_for_the_changes_of_meanwhile(
     await holds(server, reached[-1], server.last)
 
 
+async def test_a_base_copy_has_the_time_of_its_last_record(
+    server: ArchivedServer, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory may have removed that record when the copy ends: its time is where the archive begins."""
+    monkeypatch.setattr(base_copy, "WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(base_copy, "REST", 0.0)
+    real, last = store.create, list[int]()
+
+    async def create(name: str, data: bytes) -> None:
+        if "/changes/" in name and not last:
+            raise StoreUnavailable("Not now.")
+        await real(name, data)
+        if "/base/" in name and not name.endswith("end"):
+            last.append(await server.write(1))
+
+    store.create = create  # type: ignore[method-assign]
+    await later(server, DAY + 1)
+    while not last:
+        await server.archiver.turn()
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.1)  # it waits for the changes of meanwhile
+    await later(server, 1)
+    await server.write(2)
+    await server.archiver.turn()
+    await server.archiver._note()
+    with closing(server.engine._directory.connect_writer()) as writer:
+        writer.execute("DELETE FROM change_records WHERE number <= ?", (last[-1],))
+    await server.catch_up()
+    (base, *_others) = (await goal_of(store)).bases
+    assert (base.end, base.facts["time"]) == (last[-1], server.times[last[-1]])
+
+
 async def test_an_interrupted_base_copy_goes_on(
     server: ArchivedServer, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
