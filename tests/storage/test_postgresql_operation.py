@@ -305,6 +305,29 @@ async def test_a_schema_is_upgraded_while_no_server_is_connected(
     await engine.close()
 
 
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("seconds", "starts"), [(0.3, True), (2, False)])
+async def test_a_server_waits_a_moment_for_a_command_that_has_ended(
+    url: str, monkeypatch: pytest.MonkeyPatch, seconds: float, *, starts: bool
+) -> None:
+    """PostgreSQL may keep the lock of `init && serve` for a moment."""
+    from tablestone.engines.postgresql import checks  # noqa: PLC0415 - needs the driver
+    from tablestone.engines.postgresql.opening import held_alone  # noqa: PLC0415 - needs the driver
+
+    monkeypatch.setattr(checks, "LEAVING_SECONDS_MAX", 1)
+    tablestone("postgresql", "init", "--engine", url)
+    expected = (
+        contextlib.nullcontext()
+        if starts
+        else pytest.raises(EngineRefused, match=r"wait for it\.$")
+    )
+    async with held_alone(parse_address(url)):
+        opening = asyncio.create_task(asyncio.to_thread(open_engine, url, system_clock))
+        await asyncio.sleep(seconds)
+    with expected:
+        await (await opening).close()
+
+
 # What may lose data, and the clock.
 
 

@@ -157,7 +157,7 @@ async def require_storage(
     require_loaded(row, address)
     in_use, knows_rules = _lock_of(storage), _lock_of(storage, knows_rules=True)
     await driver.execute("SELECT pg_advisory_lock_shared({}, {})".format(*knows_rules))
-    if not await driver.fetchval("SELECT pg_try_advisory_lock_shared($1, $2)", *in_use):
+    if not await _had(driver, "SELECT pg_try_advisory_lock_shared($1, $2)", in_use):
         raise EngineRefused(
             f"{address.in_words} is in use by a `tablestone postgresql` command: wait for it."
         )
@@ -175,19 +175,20 @@ def require_loaded(row: asyncpg.Record, address: DatabaseAddress) -> None:
 async def lock_alone(
     driver: asyncpg.Connection[Any], address: DatabaseAddress, storage: StorageId
 ) -> None:
-    """Keep servers out for as long as the connection lives; `EngineRefused` while one is connected.
+    """Keep servers out for as long as the connection lives; `EngineRefused` while one is connected."""
+    if not await _had(driver, "SELECT pg_try_advisory_lock($1, $2)", _lock_of(storage)):
+        places = await _users(driver, storage) or "somewhere"
+        raise EngineRefused(f"{address.in_words} is in use from {places}: stop every server first.")
 
-    Of a server whose last connection has just ended, the lock may be there for a moment.
-    """
-    lock, until = _lock_of(storage), monotonic_seconds() + LEAVING_SECONDS_MAX
-    while not await driver.fetchval("SELECT pg_try_advisory_lock($1, $2)", *lock):
+
+async def _had(driver: asyncpg.Connection[Any], tries: str, lock: tuple[int, int]) -> bool:
+    """Whether the lock was free. PostgreSQL may keep one for a moment after its program has ended."""
+    until = monotonic_seconds() + LEAVING_SECONDS_MAX
+    while not await driver.fetchval(tries, *lock):
         if monotonic_seconds() > until:
-            break
-        await asyncio.sleep(0.2)
-    else:
-        return
-    places = await _users(driver, storage) or "somewhere"
-    raise EngineRefused(f"{address.in_words} is in use from {places}: stop every server first.")
+            return False
+        await asyncio.sleep(0.1)
+    return True
 
 
 async def _users(
