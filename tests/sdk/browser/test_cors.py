@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import pytest
 from azure.core.credentials import AzureNamedKeyCredential
 from azure.data.tables import TableServiceClient, generate_table_sas
 
+from cli.worker_processes import wait_until
 from sdk.browser.install import missing
 from sdk.browser.pages import PageServer, Seen, page_server
 from server_process import ServerProcess, start_server
@@ -52,7 +54,15 @@ class World:
         return self.server.endpoint + target
 
     def requests(self, method: str) -> int:
-        """How many requests of a method the server has answered."""
+        """How many requests of a method the server has answered.
+
+        A line is written before its answer is sent, but read here later: one more request marks the end of the lines.
+        """
+        mark = uuid.uuid4().hex
+        with closing(http.client.HTTPConnection(*self.server.address, timeout=20)) as client:
+            client.request("PUT", self.path("/"), headers={"x-ms-client-request-id": mark})
+            client.getresponse().read()
+        wait_until(lambda: f" client_request={mark} " in "".join(self.server.stdout))
         return "".join(self.server.stdout).count(f" method={method} ")
 
 
