@@ -1,7 +1,8 @@
 """Plant bugs one by one and run the tests that have to notice them: `python -m tests.stress.mutations [NAME ...]`.
 
-First the tests must pass on the source as it is. Each processor plants bugs in its own copy. Exits with 0 if each bug
-is found, with 1 if one survives or a test fails without it, with 2 if no bug has the name.
+First the tests must pass on the source as it is. Each processor plants bugs in its own copy. A bug that makes its tests
+run for ever is found, too. Exits with 0 if each bug is found, with 1 if one survives or a test fails without it, with 2
+if no bug has the name.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from queue import SimpleQueue
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from stress.mutations.planted import (
+    ENDLESS,
     FAILED,
     PASSED,
     CopiedSource,
@@ -24,6 +26,9 @@ from stress.mutations.planted import (
     read_list,
     touched_since,
 )
+
+_TOLD = {FAILED: "found", PASSED: "SURVIVED", ENDLESS: "found, as it runs for ever,"}
+_NOT_RUN = "its tests could not be run"
 
 
 def main(arguments: list[str]) -> int:
@@ -58,7 +63,7 @@ def main(arguments: list[str]) -> int:
         shares = [unplanted[number::processors] for number in range(processors)]
         statuses = threads.map(lambda share: _tests(sources, share), filter(None, shares))
         if set(statuses) != {PASSED}:
-            print("A test fails without a planted bug.", file=sys.stderr)
+            print("A test fails, or does not end, without a planted bug.", file=sys.stderr)
             return 1
         found = sum(threads.map(lambda each: _is_found(sources, each), chosen))
     print(f"{found} of {len(chosen)} bugs found in {time.monotonic() - began:.0f} s")
@@ -79,9 +84,8 @@ def _is_found(sources: SimpleQueue[CopiedSource], mutation: Mutation) -> bool:
         status = source.run(mutation)
     finally:
         sources.put(source)
-    told = {FAILED: "found", PASSED: "SURVIVED"}.get(status, "its tests could not be run")
-    print(f"{mutation.name}: {told} by {command_of(mutation)}", flush=True)
-    return status == FAILED
+    print(f"{mutation.name}: {_TOLD.get(status, _NOT_RUN)} by {command_of(mutation)}", flush=True)
+    return status in (FAILED, ENDLESS)
 
 
 if __name__ == "__main__":

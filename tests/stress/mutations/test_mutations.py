@@ -1,11 +1,22 @@
 """Every planted bug can still be planted: its text occurs once, and the tests that find it exist."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from stress.mutations import planted
-from stress.mutations.planted import ROOT, SOURCE, Mutation, read_list, touched_since
+from stress.mutations.planted import (
+    ENDLESS,
+    FAILED,
+    PASSED,
+    ROOT,
+    SOURCE,
+    CopiedSource,
+    Mutation,
+    read_list,
+    touched_since,
+)
 
 MUTATIONS = read_list()
 
@@ -31,6 +42,28 @@ def test_it_can_be_planted(mutation: Mutation) -> None:
 
 def test_there_are_twenty_of_different_names() -> None:
     assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS) >= 20
+
+
+ENDINGS = {
+    # what the test does, and the status
+    "it passes": ("pass", PASSED),
+    "it fails": ("assert False", FAILED),
+    "it runs for ever": ("while True: pass", ENDLESS),
+    "its server runs for ever": ("subprocess.run(['sleep', '600'])", ENDLESS),
+}
+
+
+@pytest.mark.parametrize(("body", "status"), ENDINGS.values(), ids=ENDINGS)
+def test_how_tests_end(
+    body: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planted, "SOURCE", tmp_path / "source")
+    (tmp_path / "source").mkdir()
+    file = tmp_path / "test_it.py"
+    file.write_text(f"import subprocess\ndef test() -> None:\n    {body}\n")
+    given = ["--rootdir", str(tmp_path), "-c", os.devnull, str(file)]
+    seconds_max = 3 if status == ENDLESS else 60
+    assert CopiedSource(tmp_path / "copy").tests(given, seconds_max) == status
 
 
 def test_what_cannot_be_planted_is_found(tmp_path: Path) -> None:
