@@ -177,6 +177,10 @@ def test_systemd_runs_it(root: Path, tmp_path: Path) -> None:
 
     try:
         end = time.monotonic() + SECONDS_MAX
+        # The socket of a systemd is not there at once.
+        while within("sh", "-c", "test -S /run/systemd/private; echo $?") != "0":
+            assert time.monotonic() < end
+            time.sleep(0.1)
         with other:
             while shown("NRestarts") < 6:
                 assert time.monotonic() < end
