@@ -100,9 +100,17 @@ class WatchedPage:
         Playwright's own way evaluates a string in the page, which the policy forbids.
         """
         deadline = monotonic() + milliseconds_max / 1000
-        while not self.page.evaluate(expression):
+        while not self._holds(expression):
             assert monotonic() < deadline, expression
             self.page.wait_for_timeout(20)
+
+    def _holds(self, expression: str) -> bool:
+        try:
+            return bool(self.page.evaluate(expression))
+        except Exception as error:
+            if "context was destroyed" not in str(error):
+                raise
+            return False  # of a page that is just being left
 
     def create_table(self, name: str) -> None:
         """Create a table on the page of the tables."""

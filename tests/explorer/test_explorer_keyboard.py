@@ -321,3 +321,20 @@ def test_a_form_by_the_keyboard_alone(
     if form == "conflict.form":
         assert entity_of(filled_server, "Weather", *FIRST)["humid"] == 42
     opened.wait_for(lambda: form in driven_controls.DRIVEN)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_a_card_leaves_the_focus_to_whoever_was_quicker(watched: WatchedPage) -> None:
+    """The browser tells later that a card is open: the next key may be before that."""
+    page, keyboard = watched.page, Keyboard(watched)
+    watched.open("/tables/Weather?filter=wet")
+    for step in (
+        Tab("[data-control='table.saved']"),
+        Press("Enter"),
+        Wait(".drop[open] .card :focus"),
+    ):
+        keyboard.do(step)
+    keyboard.do(Tab("[data-control='table.save']"))
+    page.evaluate("() => document.querySelector('.drop[open]').dispatchEvent(new Event('toggle'))")
+    assert page.locator("[data-control='table.save']:focus").count() == 1

@@ -71,6 +71,11 @@ def test_what_was_typed_is_not_thrown_away_unasked(watched: WatchedPage) -> None
     assert watched.asked == 1
 
 
+LATE_BACK = (
+    "() => { history.back = () => setTimeout(() => History.prototype.back.call(history), 1000) }"
+)
+
+
 def test_back_closes_the_panel(watched: WatchedPage) -> None:
     """It asks first if something was typed. A panel that was closed otherwise needs no Back."""
     page = watched.page
@@ -83,6 +88,18 @@ def test_back_closes_the_panel(watched: WatchedPage) -> None:
         way()
         page.wait_for_selector("#panel.open", state="detached")
         watched.wait_until("history.state === null")
+    # The browser may go back only when the next panel is open.
+    page.evaluate(LATE_BACK)
+    rows.first.click()
+    page.wait_for_selector("#panel.open form")
+    page.locator("#panel .close").click()
+    rows.last.click()
+    page.wait_for_selector("#panel.open form")
+    page.wait_for_timeout(1500)
+    watched.wait_until("history.state?.isPanel === true")
+    assert page.locator("#panel.open").count() == 1
+    page.go_back()
+    page.wait_for_selector("#panel.open", state="detached")
     rows.first.click()
     page.wait_for_selector("#panel.open form")
     field(watched, "humid").fill("99")

@@ -208,18 +208,25 @@ document.addEventListener("submit", async (event) => {
   show(place, html, wasUnsaved && (!isDone || button?.name === "view"), form);
 });
 
+// The browser goes back later; another panel may be open by then, and stays.
+let isGoingBack = false;
+
 async function closePanel() {
   if (!panel?.classList.contains("open") || !(await mayGo())) return;
   panel.classList.remove("open");
   panel.replaceChildren();
-  if (history.state?.isPanel) history.back();
+  if (history.state?.isPanel && !isGoingBack) {
+    isGoingBack = true;
+    history.back();
+  }
   (opener?.isConnected ? opener.closest("[role=gridcell]") ?? opener : document.getElementById("grid"))?.focus();
 }
 
 // Back closes an open panel, and the page stays. A reload has none.
 if (history.state?.isPanel) history.replaceState(null, "");
 addEventListener("popstate", async () => {
-  await closePanel();
+  if (isGoingBack) isGoingBack = false;
+  else await closePanel();
   if (panel?.classList.contains("open")) history.pushState({ isPanel: true }, "");
 });
 
@@ -253,9 +260,9 @@ document.getElementById("find")?.addEventListener("input", (event) => {
   for (const each of document.querySelectorAll("[data-table]")) each.hidden = !each.dataset.table.includes(wanted);
 });
 
-// A card takes the focus when it opens; it closes with a click beside it, and with Escape.
+// A card takes the focus when it opens, if nobody has moved on by then; it closes with a click beside it, and with Escape.
 document.addEventListener("toggle", (event) => {
-  if (!event.target.matches(".drop[open]") || !event.target.contains(document.activeElement)) return;
+  if (!event.target.matches(".drop[open]") || document.activeElement !== event.target.querySelector("summary")) return;
   const card = event.target.querySelector(".card");
   const first = card.querySelector("input:not([type=hidden]), select, textarea, button, a");
   if (!first) card.tabIndex = -1;
