@@ -24,7 +24,7 @@ from tablestone.engines.registry import open_engine
 
 RECORD: Final = ("--keep-changes", "7d,100GiB")
 INSERTS_LEAST: Final = 0.95
-"""The least inserts a second with an archive, as a share of those without."""
+"""The least inserts a second with an archive, as a share of those without, beside each other."""
 P999_MOST: Final = 1.5
 ROWS_OF_A_COMMIT: Final = 1_000
 VALUE: Final = bytes(range(32, 127)) * 11
@@ -96,12 +96,17 @@ def main() -> int:
     }
     alone, alone_p999, alone_cpu = medians["record"]
     archived, archived_p999, archived_cpu = medians["archive"]
+    # Of turns beside each other: what slows the machine for a while slows both.
+    share = statistics.median(
+        with_archive.per_second / without.per_second
+        for with_archive, without in zip(found["archive"], found["record"], strict=True)
+    )
     print(
-        f"inserts a second {alone:,.0f} and {archived:,.0f}: {archived / alone:.3f} of it; "
+        f"inserts a second {alone:,.0f} and {archived:,.0f}: {share:.3f} of it; "
         f"p99.9 {alone_p999 / 1000:.1f} and {archived_p999 / 1000:.1f} ms; "
         f"{alone_cpu:.0f} and {archived_cpu:.0f} µs of processor time for each"
     )
-    return int(archived < INSERTS_LEAST * alone or archived_p999 > P999_MOST * alone_p999)
+    return int(share < INSERTS_LEAST or archived_p999 > P999_MOST * alone_p999)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,10 @@ shares.
 
 import atexit
 import os
+import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -194,3 +196,14 @@ def clean_environment() -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(("TABLESTONE_", "AZURITE_", "OTEL_"))
     }
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports below the range for outgoing connections, so that they stay free until a server takes them."""
+    found: list[int] = []
+    while len(found) < count:
+        port = random.randint(20_000, 32_000)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0 and port not in found:
+                found.append(port)
+    return found

@@ -202,6 +202,7 @@ def test_rows_in_memory_end_with_their_worker(private_server: StartServer, tmp_p
     (process,) = processes_of_workers(server)
     os.kill(process, signal.SIGKILL)
     assert server.process.wait(20) == 2
+    assert server.stop() == 2  # and all that it said is read
     assert server.stderr.endswith(
         f"tablestone: Worker process {process} was ended by signal 9, and its rows are lost.\n"
     )

@@ -22,8 +22,7 @@ import pytest
 from azure.data.tables import TableServiceClient
 
 from cli.command_line import tablestone
-from docs.guides.page_commands import free_ports
-from server_process import start_server
+from server_process import free_ports, start_server
 from tablestone.configuration import DEVELOPMENT_ACCOUNT_KEY, DEVELOPMENT_ACCOUNT_NAME
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ import pytest
 from cli.command_line import tablestone
 from cli.small_disk import small_disk
 from cli.test_index import seed
+from cli.worker_processes import wait_until
 from conftest import StartServer
 from server_process import ServerProcess
 from tablestone.cli.main import main
@@ -202,7 +203,8 @@ def test_a_full_disk_stops_a_build_until_there_is_room(
         client = Client(server)
         body = {"property": "customer"}
         client.done("PUT", "/Orders?comp=indexes", body, x_tablestone_indexes="1")
-        time.sleep(2)
+        wait_until(lambda: indexes_of(client)[0].get("waits") is True)
+        wait_until(lambda: any(" waits: " in line for line in server.stderr_lines))
         (index,) = indexes_of(client)
         assert (index["state"], index["waits"]) == ("building", True)
         filler.unlink()

@@ -60,13 +60,13 @@ def unfinished_request(server: ServerProcess) -> Iterator[socket.socket]:
         target=f"{parts.path}/Tables",
         content_type="application/json",
     )
-    headers += [("Host", parts.netloc), ("Content-Length", "19")]
+    headers += [("Host", parts.netloc), ("Content-Length", "19"), ("Expect", "100-continue")]
     head = "".join(f"{name}: {value}\r\n" for name, value in headers)
     with socket.create_connection(
         (str(parts.hostname), int(str(parts.port))), timeout=20
     ) as opened:
         opened.sendall(f"POST {parts.path}/Tables HTTP/1.1\r\n{head}\r\n".encode())
-        time.sleep(0.3)  # until the server waits for the body
+        assert opened.recv(100).startswith(b"HTTP/1.1 100 ")  # it waits for the body
         yield opened
 
 

@@ -35,7 +35,7 @@ def test_connections_spread_evenly_and_again_when_some_have_ended(
             each.close()
         else:
             left.append(each)
-    time.sleep(1.0)  # until the server sees that they are closed
+    time.sleep(3.0)  # until the server sees that they are closed
     opened = left + [probing(server) for _ in range(CONNECTIONS - len(left))]
     processes = probes.processes(opened)
     assert Counter(processes) == dict.fromkeys(workers_of(server), CONNECTIONS // workers)
@@ -58,7 +58,7 @@ def test_connections_that_never_speak_properly_are_not_counted_for_ever(
                     pass
             if number % 3 == 1:
                 wrong.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    time.sleep(1.0)  # until the server sees that they are gone
+    time.sleep(3.0)  # until the server sees that they are gone
     probes = Probes(server)
     context = ssl.create_default_context(cafile=tmp_path / "tls" / "certificate.pem")
     opened = [

@@ -13,7 +13,8 @@ from server_process import ServerProcess
 from stress.crash.writers import Connection
 
 CONNECTIONS = 12
-SECONDS_MAX = 10.0
+SECONDS_MAX = 60.0
+"""On a busy machine; what has to be quick has a limit of its own."""
 AT_ONCE_SECONDS = 5.0
 QUIET = {"Prefer": "return-no-content"}
 REQUEST_LINE = re.compile(r" process=(\d+) .* client_request=probe(\d+) ")

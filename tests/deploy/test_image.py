@@ -18,7 +18,7 @@ from azure.data.tables import TableServiceClient
 
 from deploy.deployed import DEPLOY, IMAGE, ROOT, needs
 from deploy.packaged import BUILD_SECONDS_MAX, LIMITS, SECONDS_MAX, Podman, built_twice
-from docs.guides.page_commands import free_ports
+from server_process import free_ports
 from storage.engines_under_test import URL
 from storage.formats.make import answers
 from tablestone import __version__

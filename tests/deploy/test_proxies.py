@@ -17,8 +17,7 @@ from certificates import write_pair
 from cli.command_line import commands_of
 from deploy.deployed import DEPLOY, ROOT, needs, run, with_places
 from deploy.install import program
-from docs.guides.page_commands import free_ports
-from server_process import ServerProcess
+from server_process import ServerProcess, free_ports
 
 SERVE, NGINX, CADDY = (
     shlex.split(command.partition(" && ")[0])

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from server_process import free_ports
 from storage.postgresql_server import (
     Database,
     Proxy,
     as_user,
     directory_of_servers,
-    free_port,
     processes_of,
     why_no_pair,
 )
@@ -55,7 +55,7 @@ class Node:
         self.directory.mkdir()
         owner = self.directory.parent.stat()
         os.chown(self.directory, owner.st_uid, owner.st_gid)
-        self._rest = free_port()
+        self._rest = free_ports(1)[0]
         self._patroni: subprocess.Popen[bytes] | None = None
         trusted = ["local all all trust", "host all all 127.0.0.1/32 trust"]
         trusted.append("host replication all 127.0.0.1/32 trust")
@@ -135,7 +135,7 @@ class PatroniPair:
     """As `postgresql_pair.Pair`, except that Patroni promotes the standby."""
 
     def __init__(self, directory: Path) -> None:
-        client, peer = free_port(), free_port()
+        client, peer = free_ports(2)
         urls = {"client": f"http://127.0.0.1:{client}", "peer": f"http://127.0.0.1:{peer}"}
         self._etcd = subprocess.Popen(
             [
@@ -151,7 +151,9 @@ class PatroniPair:
             cwd=directory,
             **as_user(),
         )
-        self._nodes = [Node(directory / name, name, free_port(), client) for name in ("a", "b")]
+        self._nodes = [
+            Node(directory / name, name, free_ports(1)[0], client) for name in ("a", "b")
+        ]
         self.proxies = [Proxy(node.port) for node in self._nodes]
         self.primary: Node = self._nodes[0]
         self.standby: Node | None = None

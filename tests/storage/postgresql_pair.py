@@ -8,7 +8,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from storage.postgresql_server import Database, Proxy, directory_of_servers, free_port
+from server_process import free_ports
+from storage.postgresql_server import Database, Proxy, directory_of_servers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +39,7 @@ class Pair:
         directory.mkdir()
         owner = self._directory.stat()
         os.chown(directory, owner.st_uid, owner.st_gid)
-        return Database(directory, free_port(), self._settings)
+        return Database(directory, free_ports(1)[0], self._settings)
 
     def url(self, schema: str = "tablestone") -> str:
         """Of both, as a server gets it."""

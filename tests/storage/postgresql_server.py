@@ -22,13 +22,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from server_process import free_ports
 from storage.postgresql_install import PACKAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 START_SECONDS_MAX = 30
-LATE_SECONDS = 0.2
+LATE_SECONDS = 1.0
 SEEN_BYTES = 1 << 16
 _PREPARED = re.compile(rb"P.{4}(\w+\0)([^\0]+)\0", re.DOTALL)
 """The name and the text of a statement that is prepared."""
@@ -85,12 +86,6 @@ def as_user() -> dict[str, Any]:
     if os.geteuid():
         return {}
     return {"user": "nobody", "group": "nogroup", "extra_groups": []}
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @functools.cache
@@ -214,7 +209,7 @@ def directory_of_servers() -> Iterator[Path]:
 def running_server(**settings: str) -> Iterator[int]:
     """Its port."""
     with directory_of_servers() as directory:
-        server = Database(directory, free_port(), settings)
+        server = Database(directory, free_ports(1)[0], settings)
         server.make()
         try:
             server.start()

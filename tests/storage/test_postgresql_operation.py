@@ -26,7 +26,7 @@ from cli.admin_pages import json_page
 from cli.command_line import Ended, tablestone
 from cli.small_disk import small_disk
 from cli.trace_collector import collecting
-from server_process import start_server
+from server_process import free_ports, start_server
 from storage.conftest import HeldClock
 from storage.postgresql_server import Cut, Proxy, running_server, why_not
 from storage.write_sets import committed, insert
@@ -294,6 +294,7 @@ async def test_a_schema_is_upgraded_while_no_server_is_connected(
         EngineRefused, match=r"is in use from 127\.0\.0\.1: stop every server first"
     ):
         initialize(parse_address(url), None, steps)
+    monkeypatch.setattr(checks, "LEAVING_SECONDS_MAX", 30)
     assert not await _run(port, f"SELECT format FROM {schema}.storage WHERE format <> 0")
     await engine.close()
     assert initialize(parse_address(url), None, steps)[0] is False
@@ -306,15 +307,15 @@ async def test_a_schema_is_upgraded_while_no_server_is_connected(
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("seconds", "starts"), [(0.3, True), (2, False)])
+@pytest.mark.parametrize("starts", [True, False])
 async def test_a_server_waits_a_moment_for_a_command_that_has_ended(
-    url: str, monkeypatch: pytest.MonkeyPatch, seconds: float, *, starts: bool
+    url: str, monkeypatch: pytest.MonkeyPatch, *, starts: bool
 ) -> None:
     """PostgreSQL may keep the lock of `init && serve` for a moment."""
     from tablestone.engines.postgresql import checks  # noqa: PLC0415 - needs the driver
     from tablestone.engines.postgresql.opening import held_alone  # noqa: PLC0415 - needs the driver
 
-    monkeypatch.setattr(checks, "LEAVING_SECONDS_MAX", 1)
+    monkeypatch.setattr(checks, "LEAVING_SECONDS_MAX", 30)
     tablestone("postgresql", "init", "--engine", url)
     expected = (
         contextlib.nullcontext()
@@ -322,8 +323,10 @@ async def test_a_server_waits_a_moment_for_a_command_that_has_ended(
         else pytest.raises(EngineRefused, match=r"wait for it\.$")
     )
     async with held_alone(parse_address(url)):
+        if not starts:
+            monkeypatch.setattr(checks, "LEAVING_SECONDS_MAX", 0.5)
         opening = asyncio.create_task(asyncio.to_thread(open_engine, url, system_clock))
-        await asyncio.sleep(seconds)
+        await asyncio.wait({opening}, timeout=0.3 if starts else 60)
     with expected:
         await (await opening).close()
 
@@ -543,8 +546,7 @@ def standby(port: int) -> Iterator[int]:
     place = f"{data}.standby"
     backup = [f"{programs}/pg_basebackup", "-h127.0.0.1", f"-p{port}", "-Upostgres", "-D", place]
     subprocess.run([*backup, "-R", "--no-sync", "--checkpoint=fast"], check=True, cwd="/", **user)
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        free = int(found.getsockname()[1])
+    free = free_ports(1)[0]
     more = ["--fsync=off", "--listen_addresses=127.0.0.1", "--unix_socket_directories="]
     server = subprocess.Popen(
         [f"{programs}/postgres", "-D", place, f"--port={free}", *more],
@@ -834,7 +836,9 @@ async def test_waits_and_connections_are_counted(url: str, port: int) -> None:
         ends.push_async_callback(one.close)
         ends.push_async_callback(other.close)
         await committed(one, insert(b"p", b"r"))
-        assert measured(one) == (pytest.approx(0, abs=0.05), 1)
+        assert measured(one) == (pytest.approx(0, abs=0.3), 1)
+        before, _ = measured(one)
+        began = time.monotonic()
         lock = one._commits.lock_of(b"p")  # type: ignore[attr-defined]
         import asyncpg  # noqa: PLC0415
 
@@ -848,7 +852,9 @@ async def test_waits_and_connections_are_counted(url: str, port: int) -> None:
         await asyncio.gather(*writes)
         await driver.close()
         # One waits in PostgreSQL, and the other here.
-        assert measured(one) == (pytest.approx(0.6, abs=0.2), 1)
+        waited, connects = measured(one)
+        assert connects == 1
+        assert 0.4 < waited - before < 2 * (time.monotonic() - began)
         assert await other.get(Key(b"p", b"2")) == b"value"
         assert measured(other) == (0, 1)
         assert requests_of(other) == 1

@@ -47,10 +47,12 @@ def url(pair: Pair) -> str:
     return pair.url(f"s{secrets.token_hex(6)}")
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def be_impatient(monkeypatch: pytest.MonkeyPatch, outcome_seconds_max: float) -> None:
+    """From the first commits on, which begin sessions and may take longer."""
     monkeypatch.setattr("tablestone.engines.postgresql.commit.COMMIT_SECONDS_MAX", 0.3)
-    monkeypatch.setattr("tablestone.engines.postgresql.commit.OUTCOME_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(
+        "tablestone.engines.postgresql.commit.OUTCOME_SECONDS_MAX", outcome_seconds_max
+    )
 
 
 def opened(url: str) -> Engine:
@@ -62,12 +64,12 @@ async def gone(engine: Engine) -> None:
         await engine.close()
 
 
-@pytest.mark.usefixtures("impatient")
 async def test_a_commit_that_was_given_up_does_not_show_before_the_standby_has_it(
-    pair: Pair, url: str
+    pair: Pair, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = opened(url), opened(url)
     await committed(one, upsert(b"warm", b"r"))
+    be_impatient(monkeypatch, 0.5)
     assert pair.standby is not None
     with pair.standby.paused():
         with pytest.raises(EngineBusy):  # not even its session begins
@@ -98,7 +100,9 @@ async def test_writes_are_refused_while_the_standby_hangs(
     assert pair.standby is not None
     with pair.standby.paused():
         first = asyncio.ensure_future(engine.commit(insert(b"p", b"first")))
-        await asyncio.sleep(1.5)
+        async with asyncio.timeout(30):
+            while checks.NO_STANDBY not in engine.warnings():  # type: ignore[attr-defined]  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
         async with asyncio.timeout(5):
             for number in range(20):
                 with pytest.raises(EngineBusy, match="Too few synchronous standbys answer"):
@@ -135,7 +139,6 @@ async def test_a_server_leaves_a_primary_that_hangs(
     pair: Pair, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a machine that was switched off: it neither answers nor refuses, and is the first host of the URL."""
-    monkeypatch.setattr("tablestone.engines.postgresql.commit.COMMIT_SECONDS_MAX", 0.5)
 
     async def get() -> bytes | None:
         request_time.begin(2)
@@ -145,6 +148,7 @@ async def test_a_server_leaves_a_primary_that_hangs(
     hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
     engine = opened(f"postgresql://postgres@{hosts}/{url.rpartition('/')[2]}")
     await committed(engine, insert(*HERE))
+    monkeypatch.setattr("tablestone.engines.postgresql.commit.COMMIT_SECONDS_MAX", 0.5)
     with pair.primary.paused():
         old = pair.promote()
         async with asyncio.timeout(10):
@@ -155,9 +159,8 @@ async def test_a_server_leaves_a_primary_that_hangs(
     pair.add_standby()
 
 
-@pytest.mark.usefixtures("impatient")
 async def test_an_old_primary_that_is_only_cut_off_still_answers_reads(
-    pair: Pair, url: str
+    pair: Pair, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What docs/guides/caveats.md says. It acknowledges no write, since it still waits for its standby."""
     cut_off, served = opened(url), opened(url)
@@ -173,6 +176,7 @@ async def test_an_old_primary_that_is_only_cut_off_still_answers_reads(
         await committed(served, upsert(*HERE, b"new"))
         assert await served.get(HERE) == b"new"
         assert await cut_off.get(HERE) == b"old"
+        be_impatient(monkeypatch, 10)
         await committed(cut_off, insert(b"p", b"again"))  # tried again, on the new one
         assert await served.get(Key(b"p", b"again")) == b"value"
         await gone(served)

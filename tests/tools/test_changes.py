@@ -114,7 +114,7 @@ def test_follow_prints_each_change_as_it_comes(kept: DataTools, table: str) -> N
         assert next_row(process) == row
     time.sleep(0.5)  # it waits for the next
     process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=10)
+    stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stdout, stderr.strip()) == (130, "", "")
 
 
@@ -125,7 +125,7 @@ def test_follow_ends_quietly_when_its_reader_has_gone(kept: DataTools, table: st
     assert process.stdout is not None
     process.stdout.close()
     put(kept, table, "2")
-    assert process.wait(10) == 141
+    assert process.wait(60) == 141
     assert process.stderr is not None
     with process.stderr as stderr:
         assert stderr.read() == ""
@@ -159,7 +159,7 @@ def test_follow_ends_with_its_table(kept: DataTools, server: ServerProcess, tabl
     process = kept.start("changes", table, "--follow")
     assert next_row(process) == "1"
     kept.run("tables", "--delete", table, "--yes")
-    _, stderr = process.communicate(timeout=10)
+    _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
     assert stderr == f"tablestone: {server.endpoint} has no table {table}, or not any more.\n"
 

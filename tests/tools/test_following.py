@@ -582,17 +582,23 @@ def test_a_conflict_is_one_every_time(sides: Sides) -> None:
     sides.require_equal()
 
 
-def test_a_second_run_ends_and_a_killed_one_is_waited_for(sides: Sides, tmp_path: Path) -> None:
+def test_a_second_run_ends_and_a_killed_one_is_waited_for(
+    sides: Sides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From another machine, whose journals are elsewhere."""
     sides.source.create_table("Orders")
     first = sides.start()
     assert first.stderr is not None
     assert any("caught up" in line for line in first.stderr)
     sides.tools.extra = {"TABLESTONE_JOURNALS": str(tmp_path / "elsewhere")}
-    refused = sides.tools.run(*sides.words("--until-caught-up"), status=2)
+    with monkeypatch.context() as patched:
+        # A first run that gets no turn for a second would be taken for one that was killed.
+        patched.setattr("tablestone.tools.positions.FREE_SECONDS", 30.0)
+        refused = sides.tools.run(*sides.words("--until-caught-up"), status=2)
     assert "Another run of copy --follow writes into" in refused.stderr
     first.kill()
     first.communicate()
+    time.sleep(0.5)  # what it sent last is carried out
     sides.put("Orders", "p", "1")
     taken = sides.tools.run(*sides.words("--until-caught-up"))
     assert "Another run has not said that it ended: waiting" in taken.stderr

@@ -6,16 +6,14 @@ The test uses another port in place of 10002.
 """
 
 import os
-import random
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from server_process import clean_environment
+from server_process import clean_environment, free_ports
 
 ROOT = Path(__file__).parents[3]
 GUIDES = ROOT / "docs" / "guides"
@@ -58,17 +56,6 @@ def fits(shown: str, printed: str) -> bool:
     """Whether a command printed what the page shows, which may be nothing."""
     pattern = ".*?".join(re.escape(piece) for piece in shown.split("…"))
     return not shown or re.fullmatch(pattern, printed, re.DOTALL) is not None
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports below the range for outgoing connections, so that they stay free until a server takes them."""
-    found: list[int] = []
-    while len(found) < count:
-        port = random.randint(20_000, 32_000)
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) != 0 and port not in found:
-                found.append(port)
-    return found
 
 
 def run_page(

@@ -17,8 +17,8 @@ from azure.data.tables import TableServiceClient
 
 from cli.test_archive_stores import s3  # noqa: F401  a fixture
 from cli.worker_processes import wait_until
-from docs.guides.page_commands import GUIDES, free_ports
-from server_process import clean_environment
+from docs.guides.page_commands import GUIDES
+from server_process import clean_environment, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

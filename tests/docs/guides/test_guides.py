@@ -9,7 +9,8 @@ import pytest
 
 from deploy.deployed import DEPLOY, needs
 from deploy.install import program
-from docs.guides.page_commands import GUIDES, commands_of, fits, free_ports, run_page
+from docs.guides.page_commands import GUIDES, commands_of, fits, run_page
+from server_process import free_ports
 from tablestone.tools.connection import LOCAL_ACCOUNT, LOCAL_KEY
 
 PAGES = (

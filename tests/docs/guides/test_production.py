@@ -13,7 +13,8 @@ import pytest
 from deploy.deployed import ROOT
 from deploy.monitoring.install import missing, program
 from docs.guides import stand_ins
-from docs.guides.page_commands import GUIDES, commands_of, free_ports, run_page
+from docs.guides.page_commands import GUIDES, commands_of, run_page
+from server_process import free_ports
 
 ABSOLUTE = ("/opt/tablestone", "/usr/local/bin", "/etc", "/var/lib", "/var/log", "/var/backups")
 """The paths that the page's commands write to."""

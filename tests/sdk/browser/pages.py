@@ -9,6 +9,7 @@ import queue
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -91,6 +92,12 @@ class PageServer:
             )
             try:
                 seen = self.reported.get(timeout=PAGE_SECONDS_MAX)
+                # The browser writes why it refused an answer at its leisure.
+                until = time.monotonic() + 10
+                while "error" in seen and "CORS policy" not in log.read_text(errors="replace"):
+                    if time.monotonic() > until:
+                        break
+                    time.sleep(0.05)
             except queue.Empty:
                 said = log.read_text(errors="replace")
                 raise TimeoutError(f"the page reported nothing; the browser said: {said}") from None

@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from server_process import free_ports
 from storage.cluster.distribution import JARS, NoCluster, java, prepare
 from storage.cluster.settings import (
     BY_DATACENTER,
@@ -152,9 +152,8 @@ class Cluster:
         if (directory / "cluster.json").exists():
             raise NoCluster(f"there is a cluster in {directory} already: stop it with `down`")
         directory.mkdir(parents=True, exist_ok=True)
-        cluster = cls(
-            directory, _free_port(), _free_port(), [], settings, java_options, datacenters
-        )
+        native_port, storage_port = free_ports(2)
+        cluster = cls(directory, native_port, storage_port, [], settings, java_options, datacenters)
         try:
             for _ in range(nodes):
                 node = cluster._add_node(takes_rows=False)
@@ -224,7 +223,7 @@ class Cluster:
                 more=settings,
             )
         )
-        node = Node(address, str(directory), 0, _free_port(), datacenter)
+        node = Node(address, str(directory), 0, free_ports(1)[0], datacenter)
         self.nodes.append(node)
         self.start(node, takes_rows=takes_rows)
         return node
@@ -289,10 +288,3 @@ class Cluster:
             "nodes": [asdict(node) for node in self.nodes],
         }
         (self.directory / "cluster.json").write_text(json.dumps(told, indent=1))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -126,6 +126,9 @@ def test_nothing_acknowledged_is_lost_and_the_service_goes_on(
     def phase(name: str, seconds: float) -> None:
         clients.phase = name
         time.sleep(seconds)
+        until = time.monotonic() + 60
+        while not clients.acknowledged.get(name) and time.monotonic() < until:
+            time.sleep(0.1)
 
     try:
         phase("all nodes", 4)

@@ -192,8 +192,9 @@ def test_writers_at_two_servers_lose_nothing(pair: Pair) -> None:
     refused: list[int | None] = []
     with ThreadPoolExecutor(2) as threads:
         assert sum(threads.map(count, tables)) == 30
-    assert set(refused) == {412}
-    assert tables[0].get_entity("p", "r")["n"] == 30
+    # Seldom none has met the other; a busy server says 503, and after a 500 the update may have been carried out.
+    assert set(refused) <= {412, 500, 503}
+    assert 30 <= tables[0].get_entity("p", "r")["n"] <= 30 + refused.count(500)
 
 
 def test_writers_go_on_while_the_policies_of_their_table_change(pair: Pair) -> None:

@@ -8,6 +8,7 @@ time.
 from __future__ import annotations
 
 import asyncio
+import http.client
 import itertools
 import re
 import shutil
@@ -87,7 +88,7 @@ class Lag(threading.Thread):
             asked = time.time()
             try:
                 _status, text = page(self.server, "/metrics")
-            except (OSError, ValueError):
+            except (OSError, ValueError, http.client.HTTPException):
                 return
             for lag in map(float, SAMPLE.findall(text)):
                 self.longest = max(self.longest, lag)

@@ -91,7 +91,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Served:
 
 
 async def test_permission_is_asked_once_for_all_requests_of_a_caller_to_a_feed(
-    served: Served,
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = await served.begin()
     clock = asyncio.get_running_loop().time
@@ -103,6 +103,8 @@ async def test_permission_is_asked_once_for_all_requests_of_a_caller_to_a_feed(
         await asyncio.sleep(0.02)
     # Once each 0.3 seconds for five callers; not at all for what is in no feed of theirs.
     assert 5 <= len(served.answers) <= 5 * (1 + (clock() - began) / 0.3)
+    monkeypatch.setattr(waits, "PERMISSION_SECONDS", 60.0)
+    await asyncio.sleep(0.35)  # what was to be asked by then has been
     served.answers.clear()
     number = await served.write(b"orders")
     found = await asyncio.gather(*tasks)
@@ -146,8 +148,10 @@ async def test_records_that_went_before_they_were_looked_at_wake_all(served: Ser
     for _ in range(3):
         await served.write(b"stock")
     served.engine.changes._records.popitem(last=False)
-    await asyncio.sleep(0.15)
-    assert served.answers
+    until = asyncio.get_running_loop().time() + 20
+    while not served.answers:
+        assert asyncio.get_running_loop().time() < until
+        await asyncio.sleep(0.01)
     waiting.cancel()
 
 

@@ -111,12 +111,12 @@ def test_a_document_past_the_limits_is_refused(body: bytes) -> None:
 @pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE.keys())
 def test_what_is_hostile_is_refused_at_once_and_keeps_no_memory(body: bytes) -> None:
     tracemalloc.start()
-    started = time.perf_counter()
+    started = time.process_time()
     assert _refused(body).code == "InvalidXmlDocument"
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert seconds < 2  # a tenth of that on any machine; a vulnerable reader takes minutes
+    assert seconds < 10  # a fiftieth of that on most machines; a vulnerable reader takes minutes
     assert peak < 2 * _MEBIBYTE
 
 
