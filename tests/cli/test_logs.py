@@ -171,6 +171,8 @@ def takes_no_more(server: ServerProcess) -> bool:
         socket.create_connection(server.address, timeout=20).close()
     except ConnectionRefusedError:
         return True
+    except ConnectionResetError:
+        pass  # a worker ended before it took this one; another may still take the next
     return False
 
 
